@@ -1,0 +1,161 @@
+"""The Connect protocol with JSON messages, as envd speaks it: frames and errors, both ways.
+
+Client and server share this module. Facts: connectrpc.com/docs/protocol, and what the official
+SDKs were seen to send. A stream's HTTP status is always 200 once framing starts; its last frame
+carries the outcome.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = [
+    "STREAM_CONTENT_TYPE",
+    "UNARY_CONTENT_TYPE",
+    "Code",
+    "ConnectError",
+    "Frame",
+    "FrameDecoder",
+    "encode_end",
+    "encode_message",
+]
+
+UNARY_CONTENT_TYPE = "application/json"
+STREAM_CONTENT_TYPE = "application/connect+json"
+
+_HEADER = struct.Struct(">BI")
+_COMPRESSED = 0x01
+_END_STREAM = 0x02
+_MAX_MESSAGE = 64 * 1024 * 1024
+
+
+class Code(enum.StrEnum):
+    CANCELED = "canceled"
+    UNKNOWN = "unknown"
+    INVALID_ARGUMENT = "invalid_argument"
+    DEADLINE_EXCEEDED = "deadline_exceeded"
+    NOT_FOUND = "not_found"
+    ALREADY_EXISTS = "already_exists"
+    PERMISSION_DENIED = "permission_denied"
+    RESOURCE_EXHAUSTED = "resource_exhausted"
+    FAILED_PRECONDITION = "failed_precondition"
+    ABORTED = "aborted"
+    OUT_OF_RANGE = "out_of_range"
+    UNIMPLEMENTED = "unimplemented"
+    INTERNAL = "internal"
+    UNAVAILABLE = "unavailable"
+    DATA_LOSS = "data_loss"
+    UNAUTHENTICATED = "unauthenticated"
+
+    @property
+    def http_status(self) -> int:
+        return _STATUS[self]
+
+
+_STATUS = {
+    Code.CANCELED: 499,
+    Code.UNKNOWN: 500,
+    Code.INVALID_ARGUMENT: 400,
+    Code.DEADLINE_EXCEEDED: 504,
+    Code.NOT_FOUND: 404,
+    Code.ALREADY_EXISTS: 409,
+    Code.PERMISSION_DENIED: 403,
+    Code.RESOURCE_EXHAUSTED: 429,
+    Code.FAILED_PRECONDITION: 400,
+    Code.ABORTED: 409,
+    Code.OUT_OF_RANGE: 400,
+    Code.UNIMPLEMENTED: 501,
+    Code.INTERNAL: 500,
+    Code.UNAVAILABLE: 503,
+    Code.DATA_LOSS: 500,
+    Code.UNAUTHENTICATED: 401,
+}
+
+
+class ConnectError(Exception):
+    """A protocol-level error, in either direction."""
+
+    def __init__(self, code: Code, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+    def to_json(self) -> dict[str, str]:
+        return {"code": self.code.value, "message": self.message}
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> ConnectError:
+        """An unknown code becomes UNKNOWN; the message is kept."""
+        raw = body.get("code")
+        code = Code(raw) if raw in Code._value2member_map_ else Code.UNKNOWN
+        return cls(code, str(body.get("message") or raw or "no message"))
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """`end` marks the last frame; `message` is then {} or {"error": {...}, "metadata": {...}}."""
+
+    message: dict[str, Any]
+    end: bool
+
+    def raise_for_error(self) -> None:
+        if self.end and (error := self.message.get("error")):
+            raise ConnectError.from_json(error)
+
+
+def encode_message(message: Mapping[str, Any]) -> bytes:
+    return _encode(0, message)
+
+
+def encode_end(error: ConnectError | None = None) -> bytes:
+    return _encode(_END_STREAM, {"error": error.to_json()} if error else {})
+
+
+def _encode(flags: int, message: Mapping[str, Any]) -> bytes:
+    body = json.dumps(message, separators=(",", ":"), ensure_ascii=False).encode()
+    return _HEADER.pack(flags, len(body)) + body
+
+
+class FrameDecoder:
+    """Feed it bytes as they come; it yields whole frames and keeps the rest."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    @property
+    def mid_frame(self) -> bool:
+        """True if the bytes so far end inside a frame: a truncated stream, if no more come."""
+        return bool(self._buffer)
+
+    def feed(self, data: bytes) -> Iterator[Frame]:
+        """Raises ConnectError on a frame that is compressed, too large or not a JSON object."""
+        self._buffer += data
+        while len(self._buffer) >= _HEADER.size:
+            flags, length = _HEADER.unpack_from(self._buffer)
+            if flags & _COMPRESSED:
+                raise ConnectError(Code.UNIMPLEMENTED, "compressed frames are not supported")
+            if length > _MAX_MESSAGE:
+                raise ConnectError(
+                    Code.RESOURCE_EXHAUSTED, f"a frame of {length} bytes is too large"
+                )
+            end = _HEADER.size + length
+            if len(self._buffer) < end:
+                return
+            body = bytes(self._buffer[_HEADER.size : end])
+            del self._buffer[:end]
+            yield Frame(_parse(body), bool(flags & _END_STREAM))
+
+
+def _parse(body: bytes) -> dict[str, Any]:
+    try:
+        message = json.loads(body)
+    except ValueError:
+        raise ConnectError(Code.INVALID_ARGUMENT, "a frame is not JSON") from None
+    if not isinstance(message, dict):
+        raise ConnectError(Code.INVALID_ARGUMENT, "a frame is not a JSON object")
+    return message
