@@ -252,7 +252,7 @@ class InboundAccess(abc.ABC):
     def endpoint(self, sandbox: Sandbox, port: int) -> Endpoint:
         """Where to dial `port`. While inbound is closed each request needs `TOKEN_HEADER` too."""
 
-    TOKEN_HEADER = "e2b-traffic-access-token"
+    TOKEN_HEADER = "e2b-traffic-access-token"  # noqa: S105 (a name, not a secret)
 
 
 class Pausing(abc.ABC):
