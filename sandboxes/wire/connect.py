@@ -92,7 +92,7 @@ class ConnectError(Exception):
     def from_json(cls, body: Mapping[str, Any]) -> ConnectError:
         """An unknown code becomes UNKNOWN; the message is kept."""
         raw = body.get("code")
-        code = Code(raw) if raw in Code._value2member_map_ else Code.UNKNOWN
+        code = Code(str(raw)) if raw in Code._value2member_map_ else Code.UNKNOWN
         return cls(code, str(body.get("message") or raw or "no message"))
 
 
