@@ -1,0 +1,234 @@
+"""All settings, from the environment. Every name may also be given as NAME_FILE (a secret's path).
+
+`manage.py up` sets what it needs; a larger installation sets DATABASE_URL, REDIS_URL,
+SKILLYARD_SECRET_KEY, SKILLYARD_FIELD_KEYS and SKILLYARD_ALLOWED_HOSTS itself (docs/operations.md).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import environ
+from csp.constants import NONE, SELF
+from django.core.exceptions import ImproperlyConfigured
+
+env = environ.FileAwareEnv()
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+TESTING = "pytest" in sys.modules
+
+
+def default_data_dir() -> Path:
+    """/var/lib/skillyard for root and the service user, else the user's own data folder."""
+    system = Path("/var/lib/skillyard")
+    if os.geteuid() == 0 or os.access(system / "console", os.W_OK):
+        return system
+    return Path(os.environ.get("XDG_DATA_HOME", Path.home() / ".local/share")) / "skillyard"
+
+
+DATA_DIR = Path(env.str("SKILLYARD_DATA_DIR", default=str(default_data_dir())))
+CONSOLE_DIR = DATA_DIR / "console"
+"""What the unprivileged web and worker processes may write."""
+
+DEBUG = env.bool("SKILLYARD_DEBUG", default=False)
+INSECURE_FOR_TESTS = "only-for-tests-" + "0" * 50
+
+SECRET_KEY = env.str("SKILLYARD_SECRET_KEY", default=INSECURE_FOR_TESTS if TESTING else "")
+FIELD_KEYS = env.list(
+    "SKILLYARD_FIELD_KEYS",
+    default=["VGhpcy1rZXktaXMtb25seS1mb3ItdGVzdHMtMDAwMDA="] if TESTING else [],
+)
+"""Fernet keys for stored secrets, newest first: the first encrypts, all decrypt."""
+
+# Management commands that never touch a request or a secret may run before the first `make up`.
+_KEYLESS_COMMANDS = {
+    "up",
+    "template",
+    "demo",
+    "help",
+    "makemigrations",
+    "makemessages",
+    "compilemessages",
+    "skill",
+    "check",
+}
+if not (SECRET_KEY and FIELD_KEYS) and not (set(sys.argv[1:2]) & _KEYLESS_COMMANDS):
+    raise ImproperlyConfigured(
+        "SKILLYARD_SECRET_KEY and SKILLYARD_FIELD_KEYS are not set. Start with `make up`, which "
+        "makes them on the first run, or set both (docs/operations.md says how)."
+    )
+SECRET_KEY = SECRET_KEY or INSECURE_FOR_TESTS
+
+ALLOWED_HOSTS = env.list("SKILLYARD_ALLOWED_HOSTS", default=["localhost", "127.0.0.1", "[::1]"])
+CSRF_TRUSTED_ORIGINS = env.list("SKILLYARD_TRUSTED_ORIGINS", default=[])
+
+INSTALLED_APPS = [
+    "console.audit",
+    "console.tenants",
+    "console.policies",
+    "console.fleet",
+    "skills",
+    "console.web",
+    "console.embedded",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.humanize",
+    "whitenoise.runserver_nostatic",
+    "django.contrib.staticfiles",
+    "django_htmx",
+    "template_partials",
+    "csp",
+    "axes",
+]
+
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "csp.middleware.CSPMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.locale.LocaleMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.auth.middleware.LoginRequiredMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "django_htmx.middleware.HtmxMiddleware",
+    "axes.middleware.AxesMiddleware",
+]
+
+ROOT_URLCONF = "console.urls"
+ASGI_APPLICATION = "console.asgi.application"
+
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+                "django.template.context_processors.i18n",
+            ],
+        },
+    }
+]
+
+DATABASES = {
+    "default": env.db("DATABASE_URL", default=f"sqlite:///{CONSOLE_DIR / 'skillyard.sqlite3'}")
+}
+if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
+    # Writers queue instead of failing: measured with four processes, no "locked" error.
+    DATABASES["default"]["OPTIONS"] = {
+        "transaction_mode": "IMMEDIATE",
+        "timeout": 20,
+        "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;",
+    }
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+REDIS_URL = env.str("REDIS_URL", default=f"unix://{DATA_DIR / 'redis' / 'redis.sock'}")
+REDIS_NAMESPACE = env.str("SKILLYARD_REDIS_NAMESPACE", default="skillyard")
+
+CELERY_BROKER_URL = REDIS_URL.replace("unix://", "redis+socket://", 1)
+CELERY_TASK_IGNORE_RESULT = True
+CELERY_TASK_ACKS_LATE = True
+CELERY_TASK_REJECT_ON_WORKER_LOST = True
+CELERY_WORKER_PREFETCH_MULTIPLIER = 1
+CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_BROKER_TRANSPORT_OPTIONS = {
+    # Longer than any task may take, or Redis would hand it out twice.
+    "visibility_timeout": 6 * 3600,
+    "global_keyprefix": f"{REDIS_NAMESPACE}:celery:",
+}
+CELERY_TASK_ALWAYS_EAGER = False
+CELERY_BEAT_SCHEDULE = {
+    "sweep-builds": {"task": "skills.tasks.sweep_builds", "schedule": 60.0},
+}
+
+AUTH_USER_MODEL = "tenants.User"
+AUTHENTICATION_BACKENDS = [
+    "axes.backends.AxesStandaloneBackend",
+    "django.contrib.auth.backends.ModelBackend",
+]
+PASSWORD_HASHERS = [
+    "django.contrib.auth.hashers.Argon2PasswordHasher",
+    "django.contrib.auth.hashers.PBKDF2PasswordHasher",
+]
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": f"django.contrib.auth.password_validation.{name}"}
+    for name in (
+        "UserAttributeSimilarityValidator",
+        "MinimumLengthValidator",
+        "CommonPasswordValidator",
+        "NumericPasswordValidator",
+    )
+]
+LOGIN_URL = "web:sign-in"
+LOGIN_REDIRECT_URL = "web:overview"
+LOGOUT_REDIRECT_URL = "web:sign-in"
+AXES_FAILURE_LIMIT = 8
+AXES_COOLOFF_TIME = 0.25
+AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
+AXES_ENABLED = not TESTING
+AXES_VERBOSE = False
+
+HTTPS_ONLY = env.bool("SKILLYARD_HTTPS_ONLY", default=False)
+SECURE_SSL_REDIRECT = HTTPS_ONLY
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = HTTPS_ONLY
+SESSION_COOKIE_NAME = "__Host-session" if HTTPS_ONLY else "session"
+SESSION_COOKIE_AGE = 14 * 24 * 3600
+SESSION_COOKIE_HTTPONLY = CSRF_COOKIE_HTTPONLY = True
+SECURE_HSTS_SECONDS = 365 * 24 * 3600 if HTTPS_ONLY else 0
+SECURE_REFERRER_POLICY = "same-origin"
+X_FRAME_OPTIONS = "DENY"
+CONTENT_SECURITY_POLICY = {
+    "DIRECTIVES": {
+        "default-src": [NONE],
+        "script-src": [SELF],
+        "style-src": [SELF],
+        "img-src": [SELF, "data:"],
+        "font-src": [SELF],
+        "connect-src": [SELF],
+        "form-action": [SELF],
+        "frame-ancestors": [NONE],
+        "base-uri": [NONE],
+    }
+}
+
+LANGUAGE_CODE = "en"
+LANGUAGES = [("en", "English"), ("zh-hans", "简体中文")]
+LOCALE_PATHS = [BASE_DIR / "locale"]
+USE_I18N = USE_TZ = True
+TIME_ZONE = "UTC"
+
+STATIC_URL = "/static/"
+STATICFILES_DIRS = [BASE_DIR / "static"]
+STATIC_ROOT = CONSOLE_DIR / "static"
+MEDIA_ROOT = CONSOLE_DIR / "media"
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "staticfiles": {
+        "BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"
+        if DEBUG or TESTING
+        else "whitenoise.storage.CompressedManifestStaticFilesStorage"
+    },
+}
+FILE_UPLOAD_PERMISSIONS = 0o600
+DATA_UPLOAD_MAX_MEMORY_SIZE = 2 * 1024 * 1024
+DATA_UPLOAD_MAX_NUMBER_FILES = 2000
+DATA_UPLOAD_MAX_NUMBER_FIELDS = 5000
+
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s %(message)s"}},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "root": {"handlers": ["stderr"], "level": env.str("SKILLYARD_LOG_LEVEL", default="INFO")},
+    "loggers": {"httpx": {"level": "WARNING"}, "axes": {"level": "WARNING"}},
+}

@@ -1,0 +1,1 @@
+"""Skills: packages, plans, builds and releases. Imports nothing of console."""
