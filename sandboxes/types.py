@@ -114,6 +114,7 @@ class Sandbox:
 
     `metadata` is None where the provider does not return it on this call. `access_token` opens the
     data plane, `traffic_token` the sandbox's own ports while inbound is closed; both are secrets.
+    `resumed` says that this connect woke a paused sandbox.
     """
 
     id: str
@@ -122,6 +123,7 @@ class Sandbox:
     access_token: str | None = field(default=None, repr=False)
     traffic_token: str | None = field(default=None, repr=False)
     domain: str | None = None
+    resumed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
