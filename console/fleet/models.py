@@ -9,10 +9,10 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 from console.crypto import EncryptedJSONField
-from skills.ids import ID_LENGTH, new_id
 from sandboxes import registry
 from sandboxes.client import SandboxClient
 from sandboxes.fingerprint import fingerprint
+from skills.ids import ID_LENGTH, new_id
 
 if TYPE_CHECKING:
     from skills.models import Release

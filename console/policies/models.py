@@ -7,8 +7,8 @@ from functools import partial
 from django.conf import settings
 from django.db import models
 
-from skills.ids import ID_LENGTH, new_id
 from sandboxes.network import NetworkPolicy
+from skills.ids import ID_LENGTH, new_id
 
 
 class NetworkPolicyRevision(models.Model):

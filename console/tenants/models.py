@@ -9,7 +9,6 @@ from django.conf import settings
 from django.contrib.auth.models import AbstractUser
 from django.core.validators import RegexValidator
 from django.db import models
-from django.db.models import Q
 from django.utils.translation import gettext_lazy as _
 
 from skills.ids import ID_LENGTH, new_id
@@ -65,18 +64,6 @@ class Rollout(models.TextChoices):
     NEW_SESSION = "new_session", _("Never; new sessions only")
 
 
-class SpaceQuerySet(models.QuerySet["Space"]):
-    def visible_to(self, user: User) -> SpaceQuerySet:
-        """The spaces in which this person has any role."""
-        if user.is_superuser:
-            return self
-        mine = Membership.objects.filter(user=user)
-        return self.filter(
-            Q(pk__in=mine.filter(space__isnull=False).values("space"))
-            | Q(tenant__in=mine.filter(space__isnull=True).values("tenant"))
-        )
-
-
 class Space(models.Model):
     """A workspace: one backend and base template, a skill set, a current release, a policy."""
 
@@ -97,8 +84,6 @@ class Space(models.Model):
     env = models.JSONField(default=dict, blank=True)
     """Environment of every session, never secret."""
     created_at = models.DateTimeField(auto_now_add=True)
-
-    objects = SpaceQuerySet.as_manager()
 
     class Meta:
         ordering = ["name"]
