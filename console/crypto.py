@@ -16,6 +16,11 @@ __all__ = ["EncryptedJSONField", "decrypt", "encrypt"]
 
 @lru_cache(maxsize=4)
 def _fernet(keys: tuple[str, ...]) -> MultiFernet:
+    if not keys:
+        raise ImproperlyConfigured(
+            "SKILLYARD_FIELD_KEYS is not set, so no secret can be stored or read. `make up` makes "
+            "one on its first run; docs/operations.md says how to set your own."
+        )
     try:
         return MultiFernet([Fernet(key) for key in keys])
     except ValueError as error:

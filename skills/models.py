@@ -165,7 +165,7 @@ class Build(models.Model):
         "tenants.Space", models.CASCADE, related_name="builds"
     )
     trigger = models.CharField(max_length=8, choices=BuildTrigger, default=BuildTrigger.CHANGE)
-    clean = models.BooleanField(default=False)
+    from_base = models.BooleanField(default=False)
     """Start from the base template instead of the current release."""
     state = models.CharField(max_length=10, choices=BuildState, default=BuildState.QUEUED)
     step = models.CharField(max_length=10, choices=BuildStep, blank=True)

@@ -19,7 +19,7 @@ class Migration(migrations.Migration):
             fields=[
                 ('id', models.CharField(default=functools.partial(skills.ids.new_id, *('bld',), **{}), max_length=30, primary_key=True, serialize=False)),
                 ('trigger', models.CharField(choices=[('change', 'Skills changed'), ('compact', 'Compact'), ('rebuild', 'Rebuild')], default='change', max_length=8)),
-                ('clean', models.BooleanField(default=False)),
+                ('from_base', models.BooleanField(default=False)),
                 ('state', models.CharField(choices=[('queued', 'Queued'), ('running', 'Running'), ('succeeded', 'Succeeded'), ('failed', 'Failed'), ('cancelled', 'Cancelled')], default='queued', max_length=10)),
                 ('step', models.CharField(blank=True, choices=[('prepare', 'Start a sandbox'), ('upload', 'Upload the skills'), ('install', 'Install what they need'), ('verify', "Verify as the session's user"), ('clean', 'Clean up'), ('record', 'Record resolved versions'), ('snapshot', 'Freeze the snapshot'), ('switch', 'Switch the space')], max_length=10)),
                 ('steps', models.JSONField(default=list)),
