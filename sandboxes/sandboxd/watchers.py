@@ -1,0 +1,148 @@
+"""Watches on directories that clients poll, and those that they read as a stream."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+from sandboxes.errors import NotFound, SandboxError
+from sandboxes.sandboxd.engines.base import FileSystem
+
+__all__ = ["EVENTS_KEPT", "Watch", "WatchEnded", "WatcherRegistry"]
+
+EVENTS_KEPT = 10_000
+"""A polled watch that nobody polls drops its oldest events past this."""
+
+
+
+class WatchEnded(Exception):
+    """The sandbox is gone."""
+
+
+class Watch:
+    """Events collect here from the moment `open` returned."""
+
+    def __init__(self) -> None:
+        self._events: list[tuple[str, str]] = []
+        self._ready = asyncio.Event()
+        self._ended: str | None = None
+
+    def put(self, event: tuple[str, str]) -> None:
+        self._events.append(event)
+        if len(self._events) > EVENTS_KEPT:
+            del self._events[0]
+        self._ready.set()
+
+    def end(self, message: str) -> None:
+        self._ended = message
+        self._ready.set()
+
+    def take(self) -> list[tuple[str, str]]:
+        events, self._events = self._events, []
+        self._ready.clear()
+        return events
+
+    async def wait(self, timeout_s: float) -> list[tuple[str, str]]:
+        """At least one event, or none after `timeout_s`. WatchEnded once the sandbox is gone."""
+        if not self._events and self._ended is None:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._ready.wait(), timeout_s)
+        if self._events:
+            return self.take()
+        if self._ended is not None:
+            raise WatchEnded(self._ended)
+        return []
+
+
+class WatcherRegistry:
+    def __init__(self) -> None:
+        self._polled: dict[str, tuple[Watch, asyncio.Task[None]]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._watches: set[Watch] = set()
+
+    async def create(self, files: FileSystem, path: str, *, recursive: bool) -> str:
+        watch, task = await self._begin(files, path, recursive=recursive)
+        watcher_id = secrets.token_hex(10)
+        self._polled[watcher_id] = (watch, task)
+        return watcher_id
+
+    def take(self, watcher_id: str) -> list[tuple[str, str]]:
+        return self._find(watcher_id)[0].take()
+
+    async def remove(self, watcher_id: str) -> None:
+        _, task = self._find(watcher_id)
+        del self._polled[watcher_id]
+        await _stop(task)
+
+    @asynccontextmanager
+    async def watching(
+        self, files: FileSystem, path: str, *, recursive: bool
+    ) -> AsyncIterator[Watch]:
+        """For one stream: watching has begun when the block is entered."""
+        watch, task = await self._begin(files, path, recursive=recursive)
+        try:
+            yield watch
+        finally:
+            await _stop(task)
+
+    def close(self, message: str) -> None:
+        """Idempotent."""
+        for watch in self._watches:
+            watch.end(message)
+        for task in list(self._tasks):
+            task.cancel()
+        self._polled.clear()
+
+    def _find(self, watcher_id: str) -> tuple[Watch, asyncio.Task[None]]:
+        try:
+            return self._polled[watcher_id]
+        except KeyError:
+            raise NotFound(f"watcher {watcher_id} not found") from None
+
+    async def _begin(
+        self, files: FileSystem, path: str, *, recursive: bool
+    ) -> tuple[Watch, asyncio.Task[None]]:
+        watch = Watch()
+        begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        task = asyncio.ensure_future(_pump(watch, files, path, recursive, begun))
+        self._tasks.add(task)
+        self._watches.add(watch)
+
+        def done(finished: asyncio.Task[None]) -> None:
+            self._tasks.discard(finished)
+            self._watches.discard(watch)
+
+        task.add_done_callback(done)
+        try:
+            await begun
+        except BaseException:
+            task.cancel()
+            raise
+        return watch, task
+
+
+async def _pump(
+    watch: Watch, files: FileSystem, path: str, recursive: bool, begun: asyncio.Future[None]
+) -> None:
+    try:
+        async with files.watch(path, recursive=recursive) as events:
+            begun.set_result(None)
+            async for event in events:
+                watch.put(event)
+        watch.end("the watched directory is gone")
+    except SandboxError as error:
+        if begun.done():
+            watch.end(error.message)
+        else:
+            begun.set_exception(error)
+    except asyncio.CancelledError:
+        begun.cancel()
+        raise
+
+
+async def _stop(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
