@@ -46,3 +46,6 @@ chroot "$root" python3 -c 'import ssl, sqlite3, venv, pip' >/dev/null
 
 rm -rf "$root"/usr/share/man/* "$root"/root/.npm "$root"/root/.cache
 rm -f "$root"/etc/hostname "$root"/var/log/*.log "$root"/var/log/apt/*.log
+# The build's own; a sandbox gets its host's when it starts.
+rm -f "$root"/etc/resolv.conf
+install -m 644 /dev/null "$root"/etc/resolv.conf

@@ -13,12 +13,21 @@ import shutil
 import stat
 import tarfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
 
 from sandboxes.errors import InvalidRequest
+from sandboxes.sandboxd.templates.host import CA_BUNDLE
 
-__all__ = ["ID_RANGE", "ID_SHIFT", "extract_tar", "make_ready", "shift_owners", "tree_size"]
+__all__ = [
+    "ID_RANGE",
+    "ID_SHIFT",
+    "append_certificates",
+    "extract_tar",
+    "make_ready",
+    "shift_owners",
+    "tree_size",
+]
 
 ID_SHIFT = 100000
 """Added to every uid and gid: sandbox root is this host uid, which owns nothing else."""
@@ -264,6 +273,28 @@ def make_ready(tree: Path, *, shift: int) -> None:
         os.chmod("tmp", 0o1777, dir_fd=root)  # noqa: S103 - what /tmp is
     finally:
         os.close(root)
+
+
+def append_certificates(tree: Path, certificates: Sequence[str]) -> bool:
+    """Add PEMs to the tree's bundle, following no link; False if the tree has no bundle there."""
+    root = os.open(tree, _DIR_FLAGS)
+    try:
+        try:
+            parent = _open_parent(root, PurePosixPath(CA_BUNDLE.lstrip("/")), ID_SHIFT)
+        except InvalidRequest:
+            return False
+        try:
+            flags = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+            bundle = os.open(PurePosixPath(CA_BUNDLE).name, flags, dir_fd=parent)
+        except OSError:
+            return False
+        finally:
+            os.close(parent)
+        with os.fdopen(bundle, "w") as output:
+            output.write("".join(certificates))
+    finally:
+        os.close(root)
+    return True
 
 
 def _resolves(tree: Path, path: str) -> bool:

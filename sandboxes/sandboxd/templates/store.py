@@ -20,6 +20,7 @@ from sandboxes.sandboxd.templates.base import BASE_NAME, RECIPE, BaseRecipe, boo
 from sandboxes.sandboxd.templates.host import HostSettings, read_host_settings
 from sandboxes.sandboxd.templates.rootfs import (
     ID_SHIFT,
+    append_certificates,
     extract_tar,
     make_ready,
     shift_owners,
@@ -139,15 +140,15 @@ class TemplateStore:
             extract_tar(tar_path, rootfs, shift=ID_SHIFT, on_member=on_member)
             make_ready(rootfs, shift=ID_SHIFT)
             stamp = datetime.now(UTC).strftime("%y%m%d%H%M%S%f")[:15]
-            env = settings.env if (rootfs / "etc/ssl/certs/ca-certificates.crt").is_file() else {}
+            env = settings.env if append_certificates(rootfs, settings.certificates) else {}
             recipe = {"imported_from": tar_path.name}
             return self._publish(work, f"{name}-{stamp}", name, recipe, env, progress)
 
     def remove(self, template_id: str) -> None:
         """Idempotent. Whether sandboxes stand on it is the caller's to know."""
-        path = self.root / template_id
-        if self._read(path) is None:
+        if template_id not in {template.id for template in self.list()}:
             return
+        path = self.root / template_id
         trash = Path(tempfile.mkdtemp(prefix=".trash-", dir=self.root))
         path.rename(trash / template_id)
         shutil.rmtree(trash)

@@ -1,0 +1,127 @@
+"""`template list|build|import|remove`, for `python -m sandboxes.sandboxd` and `manage.py` alike."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from sandboxes.errors import SandboxError
+from sandboxes.sandboxd.templates.store import TemplateStore
+
+__all__ = [
+    "add_template_actions",
+    "add_template_commands",
+    "default_templates_dir",
+    "run_template_action",
+    "show_progress",
+]
+
+
+def default_templates_dir() -> Path:
+    """SKILLYARD_TEMPLATES_DIR, else `templates` in the data directory."""
+    data_dir = os.environ.get("SKILLYARD_DATA_DIR", "/var/lib/skillyard")
+    return Path(os.environ.get("SKILLYARD_TEMPLATES_DIR") or Path(data_dir) / "templates")
+
+
+def add_template_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Adds `template`; `args.func(args)` then gives the exit code."""
+    parser = subparsers.add_parser("template", help="list, build, import and remove base images")
+    add_template_actions(parser)
+    parser.set_defaults(func=run_template_action)
+
+
+def add_template_actions(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--templates-dir", type=Path, default=default_templates_dir(), metavar="DIR"
+    )
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    actions.add_parser("list", help="show the templates of this host, newest first")
+    actions.add_parser("build", help="build the base template, if it is not there yet")
+    importing = actions.add_parser("import", help="make a template from a root file system's tar")
+    importing.add_argument("name", metavar="NAME")
+    importing.add_argument("tar", type=Path, metavar="ROOTFS.TAR")
+    removing = actions.add_parser("remove", help="remove a template by its id")
+    removing.add_argument("id", metavar="ID")
+
+
+def run_template_action(args: argparse.Namespace) -> int:
+    """The exit code; errors are one sentence on stderr."""
+    store = TemplateStore(args.templates_dir)
+    console = Console()
+    try:
+        if args.action == "list":
+            _print_list(store, console)
+        elif args.action == "build":
+            with show_progress("base template") as progress:
+                store.build_base(progress)
+        elif args.action == "import":
+            with show_progress(f"template {args.name}") as progress:
+                template = store.import_tar(args.name, args.tar, progress)
+            console.print(template.id, highlight=False)
+        else:
+            template = store.get(args.id)
+            store.remove(template.id)
+            console.print(f"{template.id} is removed.", highlight=False)
+    except SandboxError as error:
+        if error.detail:
+            sys.stderr.write(f"{error.detail}\n")
+        sys.stderr.write(f"{error.message}\n")
+        return 1
+    return 0
+
+
+def _print_list(store: TemplateStore, console: Console) -> None:
+    table = Table("id", "name", "MB", "made", box=None)
+    for template in store.list():
+        made = template.created_at.astimezone().strftime("%Y-%m-%d %H:%M")
+        table.add_row(template.id, template.name, str(template.size_bytes // 1_000_000), made)
+    if table.row_count:
+        console.print(table)
+    else:
+        console.print(f"No templates in {store.root} yet: build the base with `template build`.")
+
+
+@contextmanager
+def show_progress(title: str) -> Iterator[Callable[[str, float | None], None]]:
+    """A bar on a terminal; elsewhere a line whenever the kind of step changes."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield _line_printer(title)
+        return
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.fields[title]}"),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f}%"),
+        TimeElapsedColumn(),
+        TextColumn("{task.description}"),
+    )
+    with Progress(*columns, console=console) as bars:
+        task = bars.add_task("starting", total=1.0, title=title)
+
+        def update(text: str, fraction: float | None) -> None:
+            bars.update(task, description=text, completed=fraction)
+
+        yield update
+
+
+def _line_printer(title: str) -> Callable[[str, float | None], None]:
+    shown = ""
+
+    def update(text: str, fraction: float | None) -> None:
+        nonlocal shown
+        kind = text.split(" ", 1)[0] if fraction is not None and fraction < 0.9 else text
+        if kind != shown:
+            sys.stderr.write(f"{title}: {text}\n")
+            sys.stderr.flush()
+        shown = kind
+
+    return update
