@@ -3,23 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from console.audit.models import AuditEntry, Outcome
+from skills.ports import SYSTEM, Actor, Event
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Actor:
-    """Who acts: a person, an API key or the product itself, and from where."""
-
-    name: str
-    user_id: int | None = None
-    address: str | None = None
-    request_id: str = ""
-
-
-SYSTEM = Actor(name="system")
+__all__ = ["SYSTEM", "Actor", "record", "record_event"]
 
 
 def record(
@@ -44,4 +33,17 @@ def record(
         details=dict(details or {}),
         address=actor.address,
         request_id=actor.request_id,
+    )
+
+
+def record_event(event: Event) -> None:
+    """What skills announces (`skills.ports.on_event`)."""
+    record(
+        actor=event.actor,
+        action=event.action,
+        target=event.target,
+        tenant_id=event.tenant_id,
+        space_id=event.space_id,
+        outcome=event.outcome,
+        details=event.details,
     )

@@ -79,6 +79,12 @@ class Space(models.Model):
     current_release: models.ForeignKey[Release | None, Release | None] = models.ForeignKey(
         "skills.Release", models.SET_NULL, null=True, blank=True, related_name="+"
     )
+    candidate_release: models.ForeignKey[Release | None, Release | None] = models.ForeignKey(
+        "skills.Release", models.SET_NULL, null=True, blank=True, related_name="+"
+    )
+    """Served to `rollout_percent` of new sessions and to `rollout_sessions` (`skills.rollout`)."""
+    rollout_percent = models.PositiveSmallIntegerField(default=0)
+    rollout_sessions: models.JSONField[Any, Any] = models.JSONField(default=list, blank=True)
     rollout = models.CharField(max_length=12, choices=Rollout, default=Rollout.NEXT_TURN)
     idle_timeout_s = models.PositiveIntegerField(default=1800)
     env = models.JSONField(default=dict, blank=True)

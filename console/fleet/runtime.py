@@ -1,0 +1,101 @@
+"""What a process needs to reach sandboxes: Redis, the session manager, and a client per backend.
+
+A runtime belongs to one event loop. The web process keeps one for as long as it lives; a task or a
+command opens its own: `async with Runtime() as runtime`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import Any, Self
+from weakref import WeakKeyDictionary
+
+from django.conf import settings
+from redis.asyncio import Redis
+
+from console import crypto
+from console.fleet.history import write_event
+from console.fleet.models import Backend
+from sandboxes.client import SandboxClient
+from sandboxes.sessions import SessionManager
+
+__all__ = ["Runtime", "shared_runtime"]
+
+
+class _Cipher:
+    """The traffic token's, in Redis."""
+
+    encrypt = staticmethod(crypto.encrypt)
+    decrypt = staticmethod(crypto.decrypt)
+
+
+class Runtime:
+    def __init__(self) -> None:
+        self.redis: Redis = Redis.from_url(settings.REDIS_URL, socket_timeout=10)
+        self.sessions = SessionManager(
+            self.redis,
+            cipher=_Cipher(),
+            namespace=settings.REDIS_NAMESPACE,
+            on_event=write_event,
+        )
+        self._clients: dict[str, tuple[str, SandboxClient]] = {}
+        self._retired: list[SandboxClient] = []
+        self._opening = asyncio.Lock()
+
+    async def client(self, backend: Backend) -> SandboxClient:
+        """The backend's client, opened on first use and again when its settings change."""
+        version = _version(backend)
+        known = self._clients.get(backend.pk)
+        if known and known[0] == version:
+            return known[1]
+        async with self._opening:
+            known = self._clients.get(backend.pk)
+            if known and known[0] == version:
+                return known[1]
+            client = await backend.open_client()
+            self._clients[backend.pk] = (version, client)
+        # The old client may still serve a call; it is closed with the runtime.
+        if known:
+            self._retired.append(known[1])
+        return client
+
+    async def aclose(self) -> None:
+        """Close everything that was opened. The sandboxes live on."""
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(self.redis.aclose)
+            stack.push_async_callback(self.sessions.aclose)
+            for _, client in self._clients.values():
+                stack.push_async_callback(client.aclose)
+            for client in self._retired:
+                stack.push_async_callback(client.aclose)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+
+_shared: WeakKeyDictionary[asyncio.AbstractEventLoop, Runtime] = WeakKeyDictionary()
+
+
+def shared_runtime() -> Runtime:
+    """The runtime of this process's event loop, made on first use."""
+    loop = asyncio.get_running_loop()
+    if loop not in _shared:
+        _shared[loop] = Runtime()
+    return _shared[loop]
+
+
+def _version(backend: Backend) -> str:
+    content: dict[str, Any] = {"provider": backend.provider, **backend.settings, **backend.secrets}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

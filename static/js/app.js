@@ -1,0 +1,50 @@
+// Small behaviours that HTML alone lacks. Every page works without them, but for live logs.
+
+/** Buttons with data-dialog="id" open a native dialog; data-close closes the one around them. */
+document.addEventListener("click", (event) => {
+  const opener = event.target.closest("[data-dialog]");
+  if (opener) {
+    event.preventDefault();
+    document.getElementById(opener.dataset.dialog)?.showModal();
+  }
+  const closer = event.target.closest("[data-close]");
+  if (closer) {
+    event.preventDefault();
+    closer.closest("dialog")?.close();
+  }
+});
+
+/** A drop zone hands dropped files to the file input in it. */
+for (const zone of document.querySelectorAll(".drop")) {
+  const input = zone.querySelector("input[type=file]");
+  for (const type of ["dragover", "dragleave", "drop"]) {
+    zone.addEventListener(type, (event) => {
+      event.preventDefault();
+      zone.classList.toggle("over", type === "dragover");
+    });
+  }
+  zone.addEventListener("drop", (event) => {
+    input.files = event.dataTransfer.files;
+    input.dispatchEvent(new Event("change", { bubbles: true }));
+  });
+}
+
+/** A folder upload tells the server each file's path, which the file name alone lacks. */
+for (const input of document.querySelectorAll("input[webkitdirectory]")) {
+  input.addEventListener("change", () => {
+    const paths = [...input.files].map((file) => file.webkitRelativePath);
+    input.form.elements.paths.value = JSON.stringify(paths);
+  });
+}
+
+/** Times are sent in UTC and shown in the reader's zone. */
+function localTimes(scope) {
+  const format = new Intl.DateTimeFormat(document.documentElement.lang, { dateStyle: "medium", timeStyle: "short" });
+  for (const element of scope.querySelectorAll("time[datetime]:not([title])")) {
+    const when = new Date(element.dateTime);
+    element.title = `${format.format(when)} · ${when.toISOString().slice(0, 16).replace("T", " ")} UTC`;
+    if (element.hasAttribute("data-absolute")) element.textContent = format.format(when);
+  }
+}
+localTimes(document);
+document.addEventListener("htmx:load", (event) => localTimes(event.detail.elt));
