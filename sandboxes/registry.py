@@ -30,7 +30,11 @@ class Provider:
 
 
 PROVIDERS: dict[str, Provider] = {
-    p.name: p for p in (Provider("local", "This machine (runc)", "sandboxes.backends.local"),)
+    p.name: p
+    for p in (
+        Provider("local", "This machine (runc)", "sandboxes.backends.local"),
+        Provider("e2b", "E2B or a compatible server", "sandboxes.backends.e2b"),
+    )
 }
 
 

@@ -1,0 +1,395 @@
+"""The control plane of the E2B protocol: sandboxes, snapshots and templates over REST.
+
+SDKs since 2.51 create and connect under /v2; many compatible servers have only the older routes, so
+the version is a parameter. Successes are told by any 2xx status, failures by `failures`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import AsyncIterator, Collection, Mapping
+from datetime import UTC, datetime
+from typing import Any, Literal
+from urllib.parse import quote
+
+from sandboxes.errors import Authentication, Capacity, InvalidRequest, SandboxError, Unavailable
+from sandboxes.network import ANYWHERE, NetworkPolicy
+from sandboxes.types import (
+    CreateRequest,
+    OnTimeout,
+    Sandbox,
+    SandboxInfo,
+    SandboxState,
+    SnapshotInfo,
+    TemplateInfo,
+    TemplateStatus,
+)
+from sandboxes.wire import failures
+from sandboxes.wire.encoding import encode_metadata_filter
+from sandboxes.wire.messages import DEFAULT_TIMEOUT_V1_S, NetworkConfig, NewSandbox
+from sandboxes.wire.transport import Plane
+
+__all__ = ["ControlPlane", "Routes"]
+
+Routes = Literal["v1", "v2"]
+
+REQUEST_TIMEOUT_S = 60.0
+PAUSE_TIMEOUT_S = 130.0
+SNAPSHOT_TIMEOUT_S = 600.0
+_SANDBOX_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*", re.ASCII)
+_PAGE_SIZE = 100
+_MAX_PAGES = 10_000
+
+_STATES = {
+    "running": SandboxState.RUNNING,
+    "paused": SandboxState.PAUSED,
+    "pausing": SandboxState.TRANSITIONING,
+    "resuming": SandboxState.TRANSITIONING,
+    "snapshotting": SandboxState.TRANSITIONING,
+    "terminated": SandboxState.TERMINAL,
+    "killed": SandboxState.TERMINAL,
+}
+_TEMPLATE_STATES = {"ready": TemplateStatus.READY, "error": TemplateStatus.FAILED}
+
+
+class ControlPlane:
+    """One provider account. Safe for concurrent use; closed by whoever made the plane."""
+
+    def __init__(self, plane: Plane, *, routes: Routes = "v2") -> None:
+        self._plane = plane
+        self.routes: Routes = routes
+
+    # Sandboxes
+
+    async def create(self, request: CreateRequest) -> Sandbox:
+        path = "/v2/sandboxes" if self.routes == "v2" else "/sandboxes"
+        body = new_sandbox(request, routes=self.routes)
+        reply = await self._json("create", "POST", path, body, about=f"“{request.template}”")
+        return self._sandbox("create", reply, metadata=dict(request.metadata))
+
+    async def connect(
+        self, sandbox_id: str, *, traffic_token: str | None, timeout_s: float | None
+    ) -> Sandbox:
+        prefix = "/v2" if self.routes == "v2" else ""
+        body: dict[str, Any] = {}
+        if timeout_s is not None:
+            body["timeout"] = math.ceil(timeout_s)
+        elif self.routes == "v1":
+            body["timeout"] = DEFAULT_TIMEOUT_V1_S  # required there; connecting never shortens
+        reply = await self._json(
+            "connect",
+            "POST",
+            f"{prefix}{self._path('connect', sandbox_id)}/connect",
+            body,
+            about=_named(sandbox_id),
+            timeout_s=PAUSE_TIMEOUT_S,
+        )
+        return self._sandbox("connect", reply, traffic_token=traffic_token)
+
+    async def get(self, sandbox_id: str, *, op: str = "get") -> SandboxInfo:
+        return self._info(op, await self.detail(sandbox_id, op=op))
+
+    async def detail(self, sandbox_id: str, *, op: str = "get") -> Mapping[str, Any]:
+        """All that the server tells of one sandbox, as it tells it."""
+        path = self._path(op, sandbox_id)
+        return self._object(op, await self._json(op, "GET", path, about=_named(sandbox_id)))
+
+    async def list_sandboxes(
+        self, *, metadata: Mapping[str, str], states: Collection[SandboxState]
+    ) -> AsyncIterator[SandboxInfo]:
+        """Filtered by the server and again here: some compatibles ignore a filter."""
+        params = {"limit": str(_PAGE_SIZE)}
+        if metadata:
+            params["metadata"] = encode_metadata_filter(metadata)
+        asked = {SandboxState.RUNNING, SandboxState.PAUSED}
+        if states and asked.issuperset(states):
+            params["state"] = ",".join(sorted(states))
+        async for item in self._pages("list", "/v2/sandboxes", params, key="sandboxID"):
+            info = self._info("list", item)
+            if states and info.state not in states:
+                continue
+            if all(info.metadata.get(name) == value for name, value in metadata.items()):
+                yield info
+
+    async def delete(self, sandbox_id: str) -> None:
+        path = self._path("delete", sandbox_id)
+        await self._send("delete", "DELETE", path, about=_named(sandbox_id))
+
+    async def pause(self, sandbox_id: str) -> None:
+        """Conflict if it is paused already."""
+        await self._send(
+            "pause",
+            "POST",
+            f"{self._path('pause', sandbox_id)}/pause",
+            {},
+            about=_named(sandbox_id),
+            timeout_s=PAUSE_TIMEOUT_S,
+        )
+
+    async def set_network(self, sandbox_id: str, body: NetworkConfig) -> None:
+        path = f"{self._path('update network', sandbox_id)}/network"
+        await self._send("update network", "PUT", path, body, about=_named(sandbox_id))
+
+    async def probe(self) -> None:
+        """Return if the server answers this protocol and takes our key."""
+        reply = await self._json("health", "GET", "/v2/sandboxes", params={"limit": "1"})
+        self._array("health", reply)
+
+    async def has_v2_routes(self) -> bool:
+        """Whether create and connect exist under /v2: an empty create is refused there as invalid,
+        and without the route as not found or not allowed. Creates nothing."""
+        answer = await self._plane.request(
+            "open", "POST", "/v2/sandboxes", json={}, timeout_s=REQUEST_TIMEOUT_S
+        )
+        if answer.status in (404, 405):
+            return False
+        if not answer.ok:
+            error = failures.from_answer(
+                self._plane.service, "open", answer.status, answer.headers, answer.body
+            )
+            if isinstance(error, Authentication | Capacity | Unavailable):
+                raise error
+        return True
+
+    async def engine(self) -> Mapping[str, Any]:
+        """What sandboxd says of its engine; other servers have no such route."""
+        return self._object("open", await self._json("open", "GET", "/sandboxd/engine"))
+
+    # Snapshots
+
+    async def create_snapshot(self, sandbox_id: str, *, name: str) -> SnapshotInfo:
+        reply = await self._json(
+            "create snapshot",
+            "POST",
+            f"{self._path('create snapshot', sandbox_id)}/snapshots",
+            {"name": name},
+            about=_named(sandbox_id),
+            timeout_s=SNAPSHOT_TIMEOUT_S,
+        )
+        return self._snapshot("create snapshot", reply, source=sandbox_id)
+
+    async def list_snapshots(self, *, sandbox_id: str | None) -> AsyncIterator[SnapshotInfo]:
+        params = {"limit": str(_PAGE_SIZE)}
+        if sandbox_id is not None:
+            params["sandboxID"] = sandbox_id
+        async for item in self._pages("list snapshots", "/snapshots", params, key="snapshotID"):
+            yield self._snapshot("list snapshots", item, source=sandbox_id)
+
+    async def delete_template(self, template_id: str, *, op: str) -> None:
+        """Templates and snapshots are deleted alike. The id is one path segment, slashes quoted."""
+        await self._send(
+            op,
+            "DELETE",
+            f"/templates/{quote(template_id, safe='')}",
+            about=f"“{template_id}”",
+            timeout_s=SNAPSHOT_TIMEOUT_S,
+        )
+
+    # Templates
+
+    async def list_templates(self) -> AsyncIterator[TemplateInfo]:
+        reply = await self._json("list templates", "GET", "/templates")
+        for item in self._array("list templates", reply):
+            yield self._template("list templates", item)
+
+    # Requests and answers
+
+    def _path(self, op: str, sandbox_id: str) -> str:
+        """The reference server takes letters and digits only; older ones had a hyphen too."""
+        if not _SANDBOX_ID.fullmatch(sandbox_id):
+            raise InvalidRequest(
+                f"“{sandbox_id}” cannot be the id of a sandbox; ids hold letters, digits and hyphens.",
+                provider=self._plane.service.provider,
+                op=op,
+            )
+        return f"/sandboxes/{sandbox_id}"
+
+    async def _send(
+        self,
+        op: str,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        about: str = "",
+        params: Mapping[str, str] | None = None,
+        timeout_s: float = REQUEST_TIMEOUT_S,
+    ) -> tuple[Mapping[str, str], bytes]:
+        answer = await self._plane.request(
+            op, method, path, json=body, params=params, timeout_s=timeout_s
+        )
+        if not answer.ok:
+            raise failures.from_answer(
+                self._plane.service, op, answer.status, answer.headers, answer.body, about=about
+            )
+        return answer.headers, answer.body
+
+    async def _json(
+        self,
+        op: str,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        about: str = "",
+        params: Mapping[str, str] | None = None,
+        timeout_s: float = REQUEST_TIMEOUT_S,
+    ) -> Any:
+        _, content = await self._send(
+            op, method, path, body, about=about, params=params, timeout_s=timeout_s
+        )
+        return self._parse(op, content)
+
+    async def _pages(
+        self, op: str, path: str, params: Mapping[str, str], *, key: str
+    ) -> AsyncIterator[Mapping[str, Any]]:
+        """Every item once. Ends on a missing, empty or repeated token, and on a page with nothing
+        new: servers exist that ignore the token, or start over on an empty one."""
+        seen_items: set[str] = set()
+        seen_tokens: set[str] = set()
+        query = dict(params)
+        for _ in range(_MAX_PAGES):
+            headers, content = await self._send(op, "GET", path, params=query)
+            fresh = [
+                item
+                for item in self._array(op, self._parse(op, content))
+                if self._object(op, item).get(key) not in seen_items
+            ]
+            for item in fresh:
+                seen_items.add(str(item.get(key)))
+                yield item
+            token = headers.get("x-next-token", "")
+            if not token or token in seen_tokens or not fresh:
+                return
+            seen_tokens.add(token)
+            query["nextToken"] = token
+
+    def _parse(self, op: str, content: bytes) -> Any:
+        try:
+            return json.loads(content)
+        except ValueError:
+            raise failures.not_the_protocol(self._plane.service, op, 200, content) from None
+
+    def _object(self, op: str, reply: Any) -> Mapping[str, Any]:
+        if not isinstance(reply, dict):
+            raise self._odd(op, reply)
+        return reply
+
+    def _array(self, op: str, reply: Any) -> list[Any]:
+        if not isinstance(reply, list):
+            raise self._odd(op, reply)
+        return reply
+
+    def _odd(self, op: str, reply: Any) -> SandboxError:
+        return failures.not_the_protocol(
+            self._plane.service, op, 200, json.dumps(reply, default=str).encode()
+        )
+
+    def _required(self, op: str, item: Mapping[str, Any], key: str) -> str:
+        value = item.get(key)
+        if not isinstance(value, str) or not value:
+            raise self._odd(op, item)
+        return value
+
+    def _sandbox(
+        self,
+        op: str,
+        reply: Any,
+        *,
+        metadata: Mapping[str, str] | None = None,
+        traffic_token: str | None = None,
+    ) -> Sandbox:
+        item = self._object(op, reply)
+        return Sandbox(
+            id=self._required(op, item, "sandboxID"),
+            template_id=self._required(op, item, "templateID"),
+            metadata=metadata,
+            access_token=item.get("envdAccessToken") or None,
+            traffic_token=item.get("trafficAccessToken") or traffic_token,
+            domain=item.get("domain") or None,
+        )
+
+    def _info(self, op: str, reply: Any) -> SandboxInfo:
+        item = self._object(op, reply)
+        raw_state = str(item.get("state") or "")
+        return SandboxInfo(
+            id=self._required(op, item, "sandboxID"),
+            template_id=str(item.get("templateID") or ""),
+            state=_STATES.get(raw_state.lower(), SandboxState.UNKNOWN),
+            raw_state=raw_state,
+            metadata=dict(item.get("metadata") or {}),
+            started_at=_time(item.get("startedAt")),
+            end_at=_time(item.get("endAt")),
+        )
+
+    def _snapshot(self, op: str, reply: Any, *, source: str | None) -> SnapshotInfo:
+        item = self._object(op, reply)
+        origin = item.get("sandboxID") or item.get("originSandboxID") or source
+        return SnapshotInfo(
+            id=self._required(op, item, "snapshotID"),
+            names=tuple(item.get("names") or ()),
+            source_sandbox_id=origin,
+            created_at=_time(item.get("createdAt")),
+            size_bytes=item.get("sizeBytes"),
+        )
+
+    def _template(self, op: str, reply: Any) -> TemplateInfo:
+        item = self._object(op, reply)
+        status = str(item.get("buildStatus") or "ready").lower()
+        return TemplateInfo(
+            id=self._required(op, item, "templateID"),
+            names=tuple(item.get("names") or item.get("aliases") or ()),
+            status=_TEMPLATE_STATES.get(status, TemplateStatus.BUILDING),
+            created_at=_time(item.get("createdAt")),
+            size_bytes=item.get("sizeBytes"),
+        )
+
+
+def new_sandbox(request: CreateRequest, *, routes: Routes) -> NewSandbox:
+    """The body of a create. Both network switches are always in it: no default is inherited."""
+    network = request.network
+    body = NewSandbox(
+        templateID=request.template,
+        timeout=math.ceil(request.timeout.timeout_s),
+        autoPause=request.timeout.on_timeout is OnTimeout.PAUSE,
+        autoResume={"enabled": request.timeout.auto_resume},
+        allow_internet_access=not network.closed_by_default,
+        network={"allowPublicTraffic": network.inbound, **egress(network)},
+        metadata=dict(request.metadata),
+        envVars=dict(request.env),
+    )
+    if routes == "v1":
+        body["secure"] = True  # in v2 every sandbox is
+    return body
+
+
+def network_update(policy: NetworkPolicy) -> NetworkConfig:
+    """The body of a runtime update, which replaces all that went before. Inbound is not in it: the
+    protocol fixes that at create."""
+    return {"allow_internet_access": not policy.closed_by_default, **egress(policy)}
+
+
+def egress(policy: NetworkPolicy) -> NetworkConfig:
+    """The two lists. A policy closed by default says so in the deny list as well as in the switch,
+    because domains in the allow list are accepted only beside 0.0.0.0/0 there."""
+    denied = set(policy.deny)
+    if policy.closed_by_default:
+        denied.add(ANYWHERE)
+    return {"allowOut": [*policy.allow], "denyOut": sorted(denied)}
+
+
+def _named(sandbox_id: str) -> str:
+    return f"sandbox {sandbox_id}"
+
+
+def _time(value: object) -> datetime | None:
+    """RFC 3339, nanoseconds and all (cut to microseconds); None if absent or unreadable."""
+    if not isinstance(value, str):
+        return None
+    try:
+        time = datetime.fromisoformat(value)
+    except ValueError:
+        return None
+    return time if time.tzinfo else time.replace(tzinfo=UTC)
