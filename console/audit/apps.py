@@ -7,7 +7,6 @@ class AuditConfig(AppConfig):
 
     def ready(self) -> None:
         from console.audit.services import record_event
-        from skills.ports import on_event
+        from skills import ports
 
-        if record_event not in on_event:
-            on_event.append(record_event)
+        ports.on_event.append(record_event)

@@ -6,6 +6,7 @@ Everything here is async and takes the runtime of the caller's event loop. A cal
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 
 from django.utils import timezone
@@ -17,9 +18,18 @@ from console.fleet.runtime import Runtime
 from console.policies.models import NetworkPolicyRevision
 from console.tenants.models import Space
 from sandboxes.client import FileStore, SandboxClient
-from sandboxes.errors import Unsupported
-from sandboxes.sessions import ReleaseImage, Resolved, SandboxPlan, SessionKey
+from sandboxes.errors import Unavailable, Unsupported
+from sandboxes.sessions import (
+    Binding,
+    ReleaseImage,
+    Resolved,
+    Rollout,
+    SandboxPlan,
+    SessionKey,
+)
 from sandboxes.types import OnTimeout, Sandbox, TimeoutPolicy
+from skills.ports import Switch
+from skills.rollout import release_for_session
 
 __all__ = [
     "LiveSession",
@@ -55,11 +65,13 @@ def session_key(space: Space, session_id: str) -> SessionKey:
     return SessionKey(space.tenant_id, space.pk, session_id)
 
 
-async def sandbox_plan(space_id: str, *, pause_on_idle: bool) -> SandboxPlan:
-    """What a new sandbox of this space is made of now."""
-    space = await Space.objects.select_related("backend", "current_release").aget(pk=space_id)
-    revision = await NetworkPolicyRevision.objects.filter(space=space_id).alatest("number")
-    release = space.current_release
+async def sandbox_plan(key: SessionKey, *, pause_on_idle: bool) -> SandboxPlan:
+    """What a new sandbox of this session is made of now."""
+    space = await Space.objects.select_related(
+        "backend", "current_release", "candidate_release"
+    ).aget(pk=key.space)
+    revision = await NetworkPolicyRevision.objects.filter(space=key.space).alatest("number")
+    release = release_for_session(space, key.session)
     return SandboxPlan(
         base_template=space.base_template,
         policy=revision.policy(),
@@ -84,12 +96,13 @@ async def resolve(
 ) -> LiveSession:
     """The session's sandbox, made, claimed or woken as needed. `space` comes with its backend."""
     client = await runtime.client(space.backend)
+    key = session_key(space, session_id)
 
     async def plan() -> SandboxPlan:
-        return await sandbox_plan(space.pk, pause_on_idle=client.capabilities.pause)
+        return await sandbox_plan(key, pause_on_idle=client.capabilities.pause)
 
     resolved = await runtime.sessions.resolve(
-        key=session_key(space, session_id),
+        key=key,
         client=client,
         backend=space.backend_id,
         plan=plan,
@@ -135,6 +148,41 @@ async def touch(*, space_id: str, session_id: str) -> None:
     await Session.objects.filter(space=space_id, session_id=session_id).aupdate(
         used_at=timezone.now()
     )
+
+
+def mark_switched(switch: Switch) -> None:
+    """Tell the running sessions of a space that what new ones get has changed.
+
+    Called by the skills layer after a switch is committed, from a worker, again until it returns:
+    Unavailable if any session could not be marked.
+    """
+    asyncio.run(_mark_switched(switch))
+
+
+async def _mark_switched(switch: Switch) -> None:
+    space = await Space.objects.select_related(
+        "backend", "current_release", "candidate_release"
+    ).aget(pk=switch.space_id)
+
+    def fresh(binding: Binding) -> bool:
+        if switch.session_ids is not None and binding.key.session not in switch.session_ids:
+            return True
+        release = release_for_session(space, binding.key.session)
+        return binding.release == (release.pk if release else "")
+
+    async with Runtime() as runtime:
+        report = await runtime.sessions.mark_stale(
+            tenant=space.tenant_id,
+            space=space.pk,
+            why=switch.reason,
+            rollout=Rollout(space.rollout),
+            fresh=fresh,
+        )
+    if report.failures:
+        raise Unavailable(
+            f"{len(report.failures)} sessions of space {space.slug} could not be told of the change; "
+            "it is tried again."
+        )
 
 
 def files_of(client: SandboxClient) -> FileStore:

@@ -11,7 +11,6 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import render
 
 from console.tenants.access import Principal
-from console.tenants.models import User
 from sandboxes.errors import SandboxError
 
 STATUS_BY_KIND = {
@@ -34,7 +33,7 @@ def principal_of(request: HttpRequest) -> Principal | None:
         user = request.user
         request._principal = (  # type: ignore[attr-defined]
             Principal.of_user(
-                cast(User, user),
+                user,
                 address=request.META.get("REMOTE_ADDR"),
                 request_id=request.headers.get("X-Request-ID", "")[:64] or uuid.uuid4().hex,
             )

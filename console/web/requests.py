@@ -16,7 +16,7 @@ class ConsoleRequest(HttpRequest):
     """`principal` is set by `PrincipalMiddleware` on every request of a signed-in person."""
 
     principal: Principal
-    user: User  # type: ignore[assignment]
+    user: User
     htmx: HtmxDetails
 
 
