@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 from django.conf import settings
@@ -12,6 +12,11 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import models
 
 __all__ = ["EncryptedJSONField", "decrypt", "encrypt"]
+
+if TYPE_CHECKING:
+    _TextField = models.TextField[Any, Any]
+else:
+    _TextField = models.TextField
 
 
 @lru_cache(maxsize=4)
@@ -44,8 +49,11 @@ def decrypt(token: str) -> str:
         ) from error
 
 
-class EncryptedJSONField(models.TextField):  # type: ignore[type-arg]
+class EncryptedJSONField(_TextField):
     """A JSON object that is encrypted in the database. Never filtered on, never shown."""
+
+    _pyi_private_set_type: Any
+    _pyi_private_get_type: Any
 
     def get_prep_value(self, value: Any) -> Any:
         return encrypt(json.dumps(value, separators=(",", ":"), sort_keys=True))

@@ -26,7 +26,7 @@ class Backend(models.Model):
     name = models.CharField(max_length=100)
     provider = models.CharField(max_length=20)
     settings: models.JSONField[Any, Any] = models.JSONField(default=dict)
-    secrets: Any = EncryptedJSONField(default=dict)
+    secrets = EncryptedJSONField(default=dict)
     cordoned_until = models.DateTimeField(null=True, blank=True)
     """No new sandbox is made on it until then: its identity is being changed."""
     checked_at = models.DateTimeField(null=True, blank=True)
