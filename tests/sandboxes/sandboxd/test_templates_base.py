@@ -30,7 +30,7 @@ def base() -> Template:
         ["npm", "--version"],
         ["npx", "--version"],
         ["uv", "--version"],
-        ["git", "--version"],
+        ["test", "-x", "/usr/bin/git"],
         ["curl", "--version"],
         ["id", "user"],
         ["sh", "-c", "locale -a | grep -qi c.utf"],
