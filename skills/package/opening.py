@@ -41,7 +41,7 @@ def open_source(source: PackageSource, limits: Limits) -> Source:
         return _path(source, limits)
     if hasattr(source, "read"):
         return _sniffed(_seekable(cast(BinaryIO, source), limits), limits)
-    return UploadSource(cast(Iterable[UploadedFile], source))
+    return UploadSource(source)
 
 
 def _path(path: Path, limits: Limits) -> Source:
