@@ -139,7 +139,7 @@ class SimulatedProvider:
         sandbox.info = replace(sandbox.info, state=state, raw_state=state.value)
 
     def start(self, request: CreateRequest, *, started_at: datetime | None = None) -> Sandbox:
-        """A sandbox put there by the test, past every fault."""
+        """A sandbox put there by the test, past every fault; its timeout counts from now."""
         if request.template in self.snapshots:
             files = {p: replace(node) for p, node in self.snapshots[request.template][1].items()}
         elif request.template in self.templates:
@@ -150,7 +150,7 @@ class SimulatedProvider:
             )
         sandbox_id = f"sim{next(self._ids):06d}"
         closed = self.inbound_tokens and not request.network.inbound
-        now = started_at or self.clock()
+        now = self.clock()
         sandbox = SimulatedSandbox(
             info=SandboxInfo(
                 id=sandbox_id,
@@ -158,7 +158,7 @@ class SimulatedProvider:
                 state=SandboxState.RUNNING,
                 raw_state="running",
                 metadata=dict(request.metadata),
-                started_at=now,
+                started_at=started_at or now,
                 end_at=now + timedelta(seconds=request.timeout.timeout_s),
             ),
             request=request,
