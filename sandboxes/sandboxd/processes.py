@@ -109,12 +109,14 @@ class ManagedProcess:
         running: RunningProcess,
         *,
         config: ProcessConfig,
+        terminal: bool,
         tag: str | None,
         timeout_s: float | None,
         sandbox_died: Callable[[], Awaitable[bool]],
     ) -> None:
         self.pid = running.pid
         self.config = config
+        self.terminal = terminal
         self.tag = tag
         self.running = running
         self.final: Ended | Overran | Gone | None = None
@@ -253,6 +255,7 @@ class ProcessRegistry:
         running: RunningProcess,
         *,
         config: ProcessConfig,
+        terminal: bool,
         tag: str | None,
         timeout_s: float | None,
     ) -> ManagedProcess:
@@ -261,6 +264,7 @@ class ProcessRegistry:
         process = ManagedProcess(
             running,
             config=config,
+            terminal=terminal,
             tag=tag,
             timeout_s=timeout_s,
             sandbox_died=self._sandbox_died,

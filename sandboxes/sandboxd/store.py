@@ -109,7 +109,8 @@ class Store:
 
     async def _execute(self, statement: str, *values: str | float) -> None:
         def write() -> None:
-            assert self._connection is not None, "the store is not open"
+            if self._connection is None:
+                raise RuntimeError("the store is not open")
             self._connection.execute(statement, values)
 
         await self._run(write)

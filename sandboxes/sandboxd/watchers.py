@@ -6,15 +6,15 @@ import asyncio
 import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 
 from sandboxes.errors import NotFound, SandboxError
 from sandboxes.sandboxd.engines.base import FileSystem
 
-__all__ = ["EVENTS_KEPT", "Watch", "WatchEnded", "WatcherRegistry"]
+__all__ = ["EVENTS_KEPT", "PolledWatch", "Watch", "WatchEnded", "WatcherRegistry"]
 
 EVENTS_KEPT = 10_000
 """A polled watch that nobody polls drops its oldest events past this."""
-
 
 
 class WatchEnded(Exception):
@@ -56,25 +56,38 @@ class Watch:
         return []
 
 
+@dataclass(frozen=True, slots=True)
+class PolledWatch:
+    """`describe` asks for the entry with each event."""
+
+    path: str
+    describe: bool
+    watch: Watch
+    task: asyncio.Task[None]
+
+
 class WatcherRegistry:
     def __init__(self) -> None:
-        self._polled: dict[str, tuple[Watch, asyncio.Task[None]]] = {}
+        self._polled: dict[str, PolledWatch] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._watches: set[Watch] = set()
 
-    async def create(self, files: FileSystem, path: str, *, recursive: bool) -> str:
+    async def create(self, files: FileSystem, path: str, *, recursive: bool, describe: bool) -> str:
         watch, task = await self._begin(files, path, recursive=recursive)
         watcher_id = secrets.token_hex(10)
-        self._polled[watcher_id] = (watch, task)
+        self._polled[watcher_id] = PolledWatch(path, describe, watch, task)
         return watcher_id
 
-    def take(self, watcher_id: str) -> list[tuple[str, str]]:
-        return self._find(watcher_id)[0].take()
+    def find(self, watcher_id: str) -> PolledWatch:
+        try:
+            return self._polled[watcher_id]
+        except KeyError:
+            raise NotFound(f"watcher {watcher_id} not found") from None
 
     async def remove(self, watcher_id: str) -> None:
-        _, task = self._find(watcher_id)
+        watcher = self.find(watcher_id)
         del self._polled[watcher_id]
-        await _stop(task)
+        await _stop(watcher.task)
 
     @asynccontextmanager
     async def watching(
@@ -94,12 +107,6 @@ class WatcherRegistry:
         for task in list(self._tasks):
             task.cancel()
         self._polled.clear()
-
-    def _find(self, watcher_id: str) -> tuple[Watch, asyncio.Task[None]]:
-        try:
-            return self._polled[watcher_id]
-        except KeyError:
-            raise NotFound(f"watcher {watcher_id} not found") from None
 
     async def _begin(
         self, files: FileSystem, path: str, *, recursive: bool

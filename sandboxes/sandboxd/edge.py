@@ -1,0 +1,152 @@
+"""Which plane a request belongs to, and which sandbox and port.
+
+By the headers E2b-Sandbox-Id and E2b-Sandbox-Port; by the host name `{port}-{id}.{domain}`; or,
+for a signed file URL that names no sandbox, by the sandbox whose token signed it. Anything else is
+control plane.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from starlette.datastructures import Headers
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from sandboxes.errors import Conflict, InvalidRequest, NotFound, SandboxError
+from sandboxes.sandboxd.live import LiveSandbox
+from sandboxes.sandboxd.routes.envd import Envd, signature_problem, signed_file_url
+from sandboxes.sandboxd.routes.problems import error_response, json_error, not_found_502
+from sandboxes.sandboxd.routes.proxy import PortProxy
+from sandboxes.sandboxd.service import SandboxService
+from sandboxes.wire.messages import ENVD_PORT, SANDBOX_ID_HEADER, SANDBOX_PORT_HEADER
+
+__all__ = ["Edge"]
+
+_HOST = re.compile(r"(\d{1,5})-([a-z0-9]+)\.", re.ASCII)
+_ID = re.compile(r"[a-z0-9]{1,63}", re.ASCII)
+_ENVD_PREFIXES = ("/process.Process/", "/filesystem.Filesystem/")
+_ENVD_PATHS = ("/health", "/files", "/envs", "/metrics")
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """`port` was parsed once: every later decision uses this number."""
+
+    sandbox_id: str
+    port: int
+
+
+class Edge:
+    """The outermost application."""
+
+    def __init__(self, service: SandboxService, control: ASGIApp) -> None:
+        self._service = service
+        self._control = control
+        self._envd = Envd(service.engine)
+        self._proxy = PortProxy(service.engine)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            address = locate(Headers(scope=scope)) or self._signed(scope)
+        except InvalidRequest as error:
+            await _refuse(error_response(error), scope, receive, send)
+            return
+        if address is not None:
+            await self._to_sandbox(address, scope, receive, send)
+        elif scope["type"] == "http" and _meant_for_envd(scope["path"]):
+            missing = f"missing header {SANDBOX_ID_HEADER}: it says which sandbox is meant"
+            await json_error(400, missing)(scope, receive, send)
+        else:
+            await self._control(scope, receive, send)
+
+    def _signed(self, scope: Scope) -> Address | None:
+        if scope["type"] != "http" or not signed_file_url(scope):
+            return None
+        stale: Address | None = None
+        for live in self._service.all():
+            if live.record.access_token is None:
+                continue
+            problem = signature_problem(live.record.access_token, scope)
+            if problem is None:
+                return Address(live.id, ENVD_PORT)
+            if problem == "signature is already expired":
+                stale = Address(live.id, ENVD_PORT)
+        return stale
+
+    async def _to_sandbox(
+        self, address: Address, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        try:
+            live = self._service.get(address.sandbox_id)
+            refusal = self._refusal(live, address.port, scope)
+            if refusal is None:
+                await self._service.wake(live)
+        except NotFound:
+            refusal = not_found_502(address.sandbox_id)
+        except SandboxError as error:
+            refusal = error_response(error)
+        if refusal is not None:
+            await _refuse(refusal, scope, receive, send)
+        elif address.port == ENVD_PORT and scope["type"] == "http":
+            await self._to_envd(live, scope, receive, send)
+        else:
+            await self._proxy.handle(live, address.port, scope, receive, send)
+
+    def _refusal(self, live: LiveSandbox, port: int, scope: Scope) -> Response | None:
+        if port != ENVD_PORT:
+            return self._proxy.refusal(live, scope)
+        if scope["type"] != "http":
+            return json_error(404, "This port takes no WebSocket")
+        return self._envd.refusal(live, scope)
+
+    async def _to_envd(self, live: LiveSandbox, scope: Scope, receive: Receive, send: Send) -> None:
+        """A sandbox that died since anyone last looked answers as one that is gone."""
+        dead = not live.processes.live() and await self._found_dead(live, scope)
+        if dead:
+            await not_found_502(live.id)(scope, receive, send)
+            return
+        await self._envd.handle(live, scope, receive, send)
+
+    async def _found_dead(self, live: LiveSandbox, scope: Scope) -> bool:
+        try:
+            return await self._service.died(live)
+        except Conflict:
+            return False
+
+
+def locate(headers: Headers) -> Address | None:
+    """None for the control plane. InvalidRequest for half an address or a broken one."""
+    sandbox_id = headers.get(SANDBOX_ID_HEADER)
+    port = headers.get(SANDBOX_PORT_HEADER)
+    if sandbox_id is None and port is None:
+        match = _HOST.match(headers.get("host", "").lower())
+        return Address(match[2], _port(match[1])) if match else None
+    if sandbox_id is None or port is None:
+        missing = SANDBOX_ID_HEADER if sandbox_id is None else SANDBOX_PORT_HEADER
+        raise InvalidRequest(f"missing header {missing}")
+    if not _ID.fullmatch(sandbox_id):
+        raise InvalidRequest("A sandbox id has lower-case letters and digits only")
+    return Address(sandbox_id, _port(port))
+
+
+def _port(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or len(text) > 5 or not 0 < int(text) < 65536:
+        raise InvalidRequest("A port is a number from 1 to 65535")
+    return int(text)
+
+
+def _meant_for_envd(path: str) -> bool:
+    return path in _ENVD_PATHS or path.startswith(_ENVD_PREFIXES)
+
+
+async def _refuse(response: Response, scope: Scope, receive: Receive, send: Send) -> None:
+    """A refused WebSocket gets its answer before the handshake, as the extension for it allows."""
+    if scope["type"] == "websocket" and "websocket.http.response" not in scope.get(
+        "extensions", {}
+    ):
+        await receive()
+        await send({"type": "websocket.close", "code": 1008})
+        return
+    await response(scope, receive, send)

@@ -1,0 +1,1 @@
+"""The HTTP surface of sandboxd: thin translations between the wire and the service."""

@@ -1,0 +1,29 @@
+"""Request bodies below Starlette, where a stream must not be buffered or its errors hidden."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from starlette.requests import ClientDisconnect
+from starlette.types import Receive
+
+__all__ = ["body_chunks", "drain"]
+
+
+async def body_chunks(receive: Receive) -> AsyncIterator[bytes]:
+    """Raises ClientDisconnect if the client leaves before the end."""
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        if body := message.get("body"):
+            yield body
+        if not message.get("more_body", False):
+            return
+
+
+async def drain(chunks: AsyncIterator[bytes]) -> None:
+    """Read on to the end: closing with data unread resets the connection, and the client then
+    never sees the answer."""
+    async for _ in chunks:
+        continue

@@ -1,0 +1,226 @@
+"""`serve`: run the daemon on its unix socket, and on TCP if asked.
+
+SIGTERM and SIGINT let sandboxes live: the next start adopts them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import grp
+import logging
+import os
+import signal
+import socket
+import stat
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import uvicorn
+import uvloop
+
+from sandboxes.errors import InvalidRequest, SandboxError
+from sandboxes.sandboxd.app import Daemon, RequireApiKey
+from sandboxes.sandboxd.engines.base import Engine
+from sandboxes.sandboxd.templates.commands import default_templates_dir
+
+__all__ = ["add_serve_command", "listen_unix", "run", "serve"]
+
+_SHUTDOWN_S = 3
+_KEEP_ALIVE_S = 75
+_BACKLOG = 2048
+_STARTUP_FAILED = 1
+
+log = logging.getLogger(__name__)
+
+
+def add_serve_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    data_dir = os.environ.get("SKILLYARD_DATA_DIR", "/var/lib/skillyard")
+    socket_path = os.environ.get("SKILLYARD_SANDBOXD_SOCKET", "/run/skillyard/sandboxd.sock")
+    parser = subparsers.add_parser("serve", help="run the daemon")
+    parser.add_argument("--data-dir", type=Path, default=Path(data_dir) / "sandboxd", metavar="DIR")
+    parser.add_argument(
+        "--templates-dir", type=Path, default=default_templates_dir(), metavar="DIR"
+    )
+    parser.add_argument("--socket", type=Path, default=Path(socket_path), metavar="PATH")
+    parser.add_argument("--socket-group", metavar="NAME", help="who may use the socket beside us")
+    parser.add_argument("--tcp", metavar="HOST:PORT", help="listen there too; needs a key")
+    parser.add_argument("--api-key-file", type=Path, metavar="FILE", help="the key for TCP")
+    parser.add_argument("--domain", help="where {port}-{id}.DOMAIN reaches this daemon")
+    parser.add_argument("--access-log", action="store_true", help="log every request")
+    parser.add_argument("--verbose", action="store_true", help="log more")
+    parser.set_defaults(func=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """The exit code; what stops it from starting is one sentence on stderr."""
+    logging.basicConfig(
+        level=logging.DEBUG if args.verbose else logging.INFO,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+        stream=sys.stderr,
+    )
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(serve(args))
+    except SandboxError as error:
+        sys.stderr.write(f"{error.message}\n")
+        return _STARTUP_FAILED
+    return 0
+
+
+async def serve(args: argparse.Namespace) -> None:
+    """Until SIGTERM or SIGINT."""
+    api_key = _api_key(args)
+    args.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with contextlib.ExitStack() as stack:
+        unix = stack.enter_context(listen_unix(args.socket, args.socket_group))
+        tcp = stack.enter_context(_listen_tcp(args.tcp)) if args.tcp else None
+        engine = make_engine(args.data_dir, args.templates_dir)
+        daemon = await Daemon.start(engine, args.data_dir, domain=args.domain)
+        servers = [(_server(daemon.app, args), unix)]
+        if tcp is not None and api_key is not None:
+            servers.append((_server(RequireApiKey(daemon.app, api_key), args), tcp))
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop.set)
+        serving = [
+            asyncio.ensure_future(server.serve(sockets=[listener])) for server, listener in servers
+        ]
+        log.info("sandboxd (%s) listens on %s", engine.name, args.socket)
+        try:
+            await asyncio.wait(
+                [*serving, asyncio.ensure_future(stop.wait())], return_when=asyncio.FIRST_COMPLETED
+            )
+        finally:
+            for server, _ in servers:
+                server.should_exit = True
+            # Streams end first: a server waits for its open connections.
+            await daemon.aclose()
+            await asyncio.gather(*serving, return_exceptions=True)
+            log.info("sandboxd has stopped; its sandboxes live on")
+
+
+def make_engine(data_dir: Path, templates_dir: Path) -> Engine:
+    """The engine of this host. Imported here: it needs Linux, and tests bring their own."""
+    from sandboxes.sandboxd.engines.runc.engine import RuncEngine
+
+    return RuncEngine(data_dir=data_dir, templates_dir=templates_dir)
+
+
+@contextlib.contextmanager
+def listen_unix(path: Path, group: str | None) -> Iterator[socket.socket]:
+    """A listening socket, 0660 and the group's, removed afterwards.
+
+    One that a dead daemon left behind is replaced; InvalidRequest while a live one answers, or if
+    something else is in the way.
+    """
+    path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    _clear_stale(path)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        mask = os.umask(0o177)
+        try:
+            listener.bind(str(path))
+        finally:
+            os.umask(mask)
+        if group is not None:
+            os.chown(path, -1, _group_id(group))
+        path.chmod(0o660)
+        listener.listen(_BACKLOG)
+        own = path.stat().st_ino
+        yield listener
+        with contextlib.suppress(FileNotFoundError):
+            if path.stat().st_ino == own:
+                path.unlink()
+    finally:
+        listener.close()
+
+
+def _clear_stale(path: Path) -> None:
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(mode):
+        raise InvalidRequest(f"{path} exists and is no socket; choose another --socket")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(1.0)
+        try:
+            probe.connect(str(path))
+        except (ConnectionRefusedError, FileNotFoundError):
+            path.unlink(missing_ok=True)
+            return
+        except OSError as error:
+            raise InvalidRequest(f"{path} cannot be looked at: {error.strerror}") from None
+    raise InvalidRequest(
+        f"A sandboxd already answers on {path}; stop it, or choose another --socket"
+    )
+
+
+def _group_id(name: str) -> int:
+    try:
+        return grp.getgrnam(name).gr_gid
+    except KeyError:
+        raise InvalidRequest(f"Group “{name}” does not exist; create it first") from None
+
+
+@contextlib.contextmanager
+def _listen_tcp(address: str) -> Iterator[socket.socket]:
+    host, _, port = address.rpartition(":")
+    if not host or not port.isascii() or not port.isdigit():
+        raise InvalidRequest(f"--tcp “{address}” is not of the form HOST:PORT")
+    try:
+        listener = socket.create_server(
+            (host.strip("[]"), int(port)),
+            family=socket.AF_INET6 if ":" in host else socket.AF_INET,
+            backlog=_BACKLOG,
+        )
+    except OSError as error:
+        raise InvalidRequest(f"Cannot listen on {address}: {error.strerror}") from None
+    with listener:
+        yield listener
+
+
+def _api_key(args: argparse.Namespace) -> str | None:
+    if not args.tcp:
+        return None
+    if args.api_key_file is None:
+        raise InvalidRequest("--tcp needs --api-key-file: without a key anyone could run anything")
+    try:
+        key = str(args.api_key_file.read_text().strip())
+    except OSError as error:
+        raise InvalidRequest(f"{args.api_key_file} cannot be read: {error.strerror}") from None
+    if not key:
+        raise InvalidRequest(f"{args.api_key_file} is empty; put the API key in it")
+    return key
+
+
+class _Server(uvicorn.Server):
+    """One of several in this process: signals are `serve`'s."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def _server(app: object, args: argparse.Namespace) -> _Server:
+    return _Server(
+        uvicorn.Config(
+            app,  # type: ignore[arg-type]
+            http="httptools",
+            ws="websockets-sansio",
+            lifespan="off",
+            log_config=None,
+            access_log=args.access_log,
+            server_header=False,
+            date_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=_KEEP_ALIVE_S,
+            timeout_graceful_shutdown=_SHUTDOWN_S,
+            backlog=_BACKLOG,
+            ws_max_size=64 * 1024 * 1024,
+        )
+    )
