@@ -167,12 +167,31 @@ class Build(models.Model):
     trigger = models.CharField(max_length=8, choices=BuildTrigger, default=BuildTrigger.CHANGE)
     from_base = models.BooleanField(default=False)
     """Start from the base template instead of the current release."""
+    note = models.CharField(max_length=300, blank=True)
+    changes: models.JSONField[Any, Any] = models.JSONField(default=dict)
+    """What was asked for (`skills.changes`), applied to the release that is current when the build
+    begins, so that one build's failure is not the next one's."""
+    rollout_percent = models.PositiveSmallIntegerField(null=True, blank=True)
+    """Not null: the result becomes the space's candidate for this share of new sessions."""
+    rollout_sessions: models.JSONField[Any, Any] = models.JSONField(default=list)
+    """Sessions, by the platform's own ids, that get the candidate first."""
     state = models.CharField(max_length=10, choices=BuildState, default=BuildState.QUEUED)
     step = models.CharField(max_length=10, choices=BuildStep, blank=True)
     steps: models.JSONField[Any, Any] = models.JSONField(default=list)
     """Finished and running stages: {"step", "started_at", "finished_at", "ok"}."""
     attempt = models.PositiveIntegerField(default=0)
+    """Counts the workers that took it up; a write under an older number changes nothing."""
+    template_id = models.CharField(max_length=200, blank=True)
+    """The base template that its name stood for when the build began."""
+    fingerprint = models.CharField(max_length=64, blank=True)
+    """Of the provider account when the build began."""
+    inputs_digest = models.CharField(max_length=64, blank=True)
+    parent = models.ForeignKey("Release", models.SET_NULL, null=True, related_name="+")
+    """The release that the sandbox was started from; null is the base template."""
+    reused_release = models.ForeignKey("Release", models.SET_NULL, null=True, related_name="+")
+    """An earlier release of the same inputs that was switched to instead of building."""
     sandbox_id = models.CharField(max_length=100, blank=True)
+    """Its sandbox until that is deleted."""
     cancel_requested_at = models.DateTimeField(null=True, blank=True)
     heartbeat_at = models.DateTimeField(null=True, blank=True)
     error_code = models.CharField(max_length=40, blank=True)
@@ -200,6 +219,13 @@ class Build(models.Model):
         return self.state not in (BuildState.QUEUED, BuildState.RUNNING)
 
     @property
+    def result(self) -> Release | None:
+        """The release it made or used again, once it has succeeded."""
+        if self.state != BuildState.SUCCEEDED:
+            return None
+        return self.reused_release or getattr(self, "release", None)
+
+    @property
     def queue_position(self) -> int:
         """How many builds of this space run first; 0 is the next or running one."""
         return Build.objects.unfinished().filter(space=self.space_id, pk__lt=self.pk).count()
@@ -225,7 +251,8 @@ class BuildSkill(models.Model):
 
 
 class BuildLogLine(models.Model):
-    """A piece of a build's log. The id is the resume point of the live view."""
+    """One or more whole lines of a build's log, joined by line feeds, ANSI colours kept. The id is the
+    resume point of the live view."""
 
     id: models.BigAutoField[int, int] = models.BigAutoField(primary_key=True)
     build = models.ForeignKey(Build, models.CASCADE, related_name="log")
@@ -277,16 +304,26 @@ class Release(models.Model):
     state = models.CharField(max_length=10, choices=ReleaseState, default=ReleaseState.BUILDING)
     planned_name = models.CharField(max_length=80, unique=True)
     snapshot_id = models.CharField(max_length=200, blank=True)
+    source_sandbox_id = models.CharField(max_length=100, blank=True)
+    """Where the snapshot was taken, to find it among the provider's."""
+    template_id = models.CharField(max_length=200, blank=True)
+    """The base template at the bottom of it."""
     size_bytes = models.PositiveBigIntegerField(null=True, blank=True)
+    sizes: models.JSONField[Any, Any] = models.JSONField(default=dict)
+    """Bytes of each skill's folder, installed packages included."""
     packages: models.JSONField[Any, Any] = models.JSONField(default=dict)
     """Resolved versions: {"pip": {skill: {name: version}}, "npm": {skill: {…}}, "apt": {…}}."""
     note = models.CharField(max_length=300, blank=True)
+    problem = models.CharField(max_length=300, blank=True)
+    """Why it is broken, as a sentence."""
     created_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, models.SET_NULL, null=True, related_name="+"
     )
     created_at = models.DateTimeField(auto_now_add=True)
     activated_at = models.DateTimeField(null=True, blank=True)
     superseded_at = models.DateTimeField(null=True, blank=True)
+    delete_requested_at = models.DateTimeField(null=True, blank=True)
+    """Its snapshot is being deleted; nothing starts from it any more."""
     deleted_at = models.DateTimeField(null=True, blank=True)
 
     objects = ReleaseQuerySet.as_manager()
@@ -307,10 +344,16 @@ class Release(models.Model):
         """A sandbox can start from it: the snapshot exists in the account that the backend uses."""
         return (
             self.state in (ReleaseState.ACTIVE, ReleaseState.SUPERSEDED)
+            and self.delete_requested_at is None
             and bool(self.snapshot_id)
             and self.backend_id == backend.pk
             and self.fingerprint == backend.fingerprint
         )
+
+    def live_sessions(self) -> models.QuerySet[Any]:
+        """Sessions whose sandbox runs or sleeps on it."""
+        sessions: models.QuerySet[Any] = self.sessions.filter(state__in=["active", "paused"])
+        return sessions
 
     def prunable_at(self, *, session_ttl: timedelta) -> datetime | None:
         """When a superseded snapshot may go: after max(24 h, session TTL + 1 h)."""
@@ -338,15 +381,31 @@ class ReleaseSkill(models.Model):
         return f"{self.version} in {self.release_id}"
 
 
+class PromotionKind(models.TextChoices):
+    BUILD = "build", _("Built")
+    REUSE = "reuse", _("Built before, used again")
+    ROLL_BACK = "roll_back", _("Rolled back")
+    CANDIDATE = "candidate", _("Candidate for some sessions")
+    PROMOTE = "promote", _("Candidate promoted")
+    WITHDRAW = "withdraw", _("Candidate withdrawn")
+    CLEAR = "clear", _("Last skill removed")
+
+
 class Promotion(models.Model):
-    """One switch of a space's pointer, with its reason: the timeline of what served when."""
+    """One switch of what new sessions get, with its reason: the timeline of what served when."""
 
     id = models.CharField(primary_key=True, max_length=ID_LENGTH, default=partial(new_id, "prm"))
     space: models.ForeignKey[Any, SpacePort] = models.ForeignKey(
         "tenants.Space", models.CASCADE, related_name="promotions"
     )
-    release = models.ForeignKey(Release, models.CASCADE, related_name="promotions")
+    release = models.ForeignKey(Release, models.CASCADE, null=True, related_name="promotions")
+    """Null when the space was switched to its base template."""
+    kind = models.CharField(max_length=9, choices=PromotionKind, default=PromotionKind.BUILD)
     reason = models.CharField(max_length=300, blank=True)
+    session_ids: models.JSONField[Any, Any] = models.JSONField(null=True)
+    """The running sessions that are concerned, by the platform's own ids; null is all."""
+    sessions_told_at = models.DateTimeField(null=True, blank=True)
+    """When the space's running sessions were marked stale; null is still to be done."""
     created_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, models.SET_NULL, null=True, related_name="+"
     )
@@ -354,6 +413,7 @@ class Promotion(models.Model):
 
     class Meta:
         ordering = ["-id"]
+        indexes = [models.Index(fields=["space", "sessions_told_at"])]
 
     def __str__(self) -> str:
-        return f"{self.release} in {self.space_id}"
+        return f"{self.kind} {self.release} in {self.space_id}"

@@ -1,0 +1,54 @@
+"""The use cases of the catalog, of builds and of releases.
+
+Keyword-only functions, one transaction each, called alike by pages, the API, commands and tasks.
+They raise `skills.package.PackageRefused` and `RootChoiceNeeded` for packages, and of
+`sandboxes.errors` InvalidRequest and Conflict, whose text is one sentence for the person who acts.
+Who may act is the caller's to decide; what happened is announced to `skills.ports.on_event`.
+"""
+
+from skills.services.builds import (
+    apply_hint,
+    cancel_build,
+    compact,
+    install,
+    rebuild,
+    request_build,
+    retry_build,
+    uninstall,
+    upgrade,
+    wanted_versions,
+)
+from skills.services.catalog import add_package, archive_skill, open_package, save_plan
+from skills.services.releases import (
+    check_release,
+    delete_release,
+    promote_candidate,
+    roll_back,
+    set_rollout,
+    start_rollout,
+    withdraw_candidate,
+)
+
+__all__ = [
+    "add_package",
+    "apply_hint",
+    "archive_skill",
+    "cancel_build",
+    "check_release",
+    "compact",
+    "delete_release",
+    "install",
+    "open_package",
+    "promote_candidate",
+    "rebuild",
+    "request_build",
+    "retry_build",
+    "roll_back",
+    "save_plan",
+    "set_rollout",
+    "start_rollout",
+    "uninstall",
+    "upgrade",
+    "wanted_versions",
+    "withdraw_candidate",
+]
