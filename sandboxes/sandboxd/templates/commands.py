@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -44,7 +45,10 @@ def add_template_actions(parser: argparse.ArgumentParser) -> None:
     )
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     actions.add_parser("list", help="show the templates of this host, newest first")
-    actions.add_parser("build", help="build the base template, if it is not there yet")
+    building = actions.add_parser("build", help="build the base template, if it is not there yet")
+    building.add_argument(
+        "--json", action="store_true", help="progress as one JSON object a line, for programs"
+    )
     importing = actions.add_parser("import", help="make a template from a root file system's tar")
     importing.add_argument("name", metavar="NAME")
     importing.add_argument("tar", type=Path, metavar="ROOTFS.TAR")
@@ -60,7 +64,7 @@ def run_template_action(args: argparse.Namespace) -> int:
         if args.action == "list":
             _print_list(store, console)
         elif args.action == "build":
-            with show_progress("base template") as progress:
+            with _json_progress() if args.json else show_progress("base template") as progress:
                 store.build_base(progress)
         elif args.action == "import":
             with show_progress(f"template {args.name}") as progress:
@@ -111,6 +115,15 @@ def show_progress(title: str) -> Iterator[Callable[[str, float | None], None]]:
             bars.update(task, description=text, completed=fraction)
 
         yield update
+
+
+@contextmanager
+def _json_progress() -> Iterator[Callable[[str, float | None], None]]:
+    def update(text: str, fraction: float | None) -> None:
+        sys.stdout.write(json.dumps({"text": text, "fraction": fraction}) + "\n")
+        sys.stdout.flush()
+
+    yield update
 
 
 def _line_printer(title: str) -> Callable[[str, float | None], None]:
