@@ -2,7 +2,60 @@
 
 from __future__ import annotations
 
-from django.urls import URLPattern, URLResolver
+from django.contrib.auth.views import LogoutView
+from django.urls import path
+
+from console.web.accounts import views as accounts
+from console.web.backends import views as backends
+from console.web.builds import views as builds
+from console.web.catalog import views as catalog
+from console.web.overview import views as overview
+from console.web.releases import views as releases
+from console.web.sessions import views as sessions
+from console.web.spaces import views as spaces
 
 app_name = "web"
-urlpatterns: list[URLPattern | URLResolver] = []
+urlpatterns = [
+    path("", overview.overview, name="overview"),
+    path("sign-in/", accounts.SignIn.as_view(), name="sign-in"),
+    path("sign-out/", LogoutView.as_view(), name="sign-out"),
+    path("me/", accounts.profile, name="profile"),
+    path("me/password/", accounts.ChangePassword.as_view(), name="password"),
+    path("spaces/", spaces.spaces, name="spaces"),
+    path("spaces/new/", spaces.new_space, name="new-space"),
+    path("spaces/<str:space_id>/", spaces.space, name="space"),
+    path("spaces/<str:space_id>/network/", spaces.network, name="network"),
+    path("spaces/<str:space_id>/install/", builds.install, name="install"),
+    path("spaces/<str:space_id>/uninstall/", builds.uninstall, name="uninstall"),
+    path("spaces/<str:space_id>/builds/", builds.builds, name="space-builds"),
+    path("spaces/<str:space_id>/releases/", releases.releases, name="space-releases"),
+    path("spaces/<str:space_id>/sessions/", sessions.sessions, name="space-sessions"),
+    path("spaces/<str:space_id>/sessions/start/", sessions.start, name="start-session"),
+    path("catalog/", catalog.catalog, name="catalog"),
+    path("catalog/upload/", catalog.upload, name="upload"),
+    path("catalog/<str:skill_id>/", catalog.version, name="skill"),
+    path("catalog/<str:skill_id>/archive/", catalog.archive, name="archive"),
+    path("catalog/<str:skill_id>/<int:number>/", catalog.version, name="version"),
+    path("catalog/<str:skill_id>/<int:number>/plan/", catalog.edit_plan, name="edit-plan"),
+    path("builds/", builds.builds, name="builds"),
+    path("builds/<str:build_id>/", builds.build, name="build"),
+    path("builds/<str:build_id>/cancel/", builds.cancel, name="cancel-build"),
+    path("builds/<str:build_id>/retry/", builds.retry, name="retry-build"),
+    path("builds/<str:build_id>/hints/<int:index>/", builds.apply_hint, name="apply-hint"),
+    path("builds/<str:build_id>/log/", builds.log_text, name="build-log"),
+    path("builds/<str:build_id>/log/events/", builds.log_events, name="build-log-events"),
+    path("releases/<str:release_id>/", releases.release, name="release"),
+    path("releases/<str:release_id>/roll-back/", releases.roll_back, name="roll-back"),
+    path("releases/<str:release_id>/rebuild/", releases.rebuild, name="rebuild"),
+    path("releases/<str:release_id>/delete/", releases.delete, name="delete-release"),
+    path("sessions/", sessions.sessions, name="sessions"),
+    path("sessions/<str:pk>/", sessions.session, name="session"),
+    path("sessions/<str:pk>/run/", sessions.run, name="run"),
+    path("sessions/<str:pk>/inputs/", sessions.upload, name="upload-input"),
+    path("sessions/<str:pk>/file/", sessions.download, name="download"),
+    path("sessions/<str:pk>/pause/", sessions.pause, name="pause-session"),
+    path("sessions/<str:pk>/destroy/", sessions.destroy, name="destroy-session"),
+    path("backends/", backends.backends, name="backends"),
+    path("backends/<str:backend_id>/", backends.backend, name="backend"),
+    path("backends/<str:backend_id>/check/", backends.check, name="check-backend"),
+]

@@ -1,0 +1,69 @@
+"""Backends: the list, and one with its last check."""
+
+from __future__ import annotations
+
+from asgiref.sync import async_to_sync
+from django.contrib import messages
+from django.http import Http404, HttpResponse
+from django.shortcuts import redirect
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_POST
+
+from console.fleet.models import Backend
+from console.fleet.services import check_backend
+from console.tenants.access import Action
+from console.web.requests import ConsoleRequest, page
+from sandboxes import registry
+
+
+def _backend(request: ConsoleRequest, backend_id: str) -> Backend:
+    row = (
+        Backend.objects.filter(pk=backend_id, tenant__in=request.principal.tenants())
+        .select_related("tenant")
+        .first()
+    )
+    if row is None:
+        raise Http404
+    return row
+
+
+def backends(request: ConsoleRequest) -> HttpResponse:
+    rows = Backend.objects.filter(tenant__in=request.principal.tenants()).select_related("tenant")
+    return page(
+        request,
+        "backends/list.html",
+        {"backends": [(row, registry.provider(row.provider).label) for row in rows]},
+        area="backends",
+    )
+
+
+def backend(request: ConsoleRequest, backend_id: str) -> HttpResponse:
+    row = _backend(request, backend_id)
+    notes = row.capabilities.get("notes", {})
+    return page(
+        request,
+        "backends/backend.html",
+        {
+            "backend": row,
+            "label": registry.provider(row.provider).label,
+            "capabilities": [
+                (name.replace("_", " "), value, notes.get(name, ""))
+                for name, value in row.capabilities.items()
+                if isinstance(value, bool)
+            ],
+            "may_manage": request.principal.may(Action.MANAGE, tenant_id=row.tenant_id),
+        },
+        area="backends",
+    )
+
+
+@require_POST
+def check(request: ConsoleRequest, backend_id: str) -> HttpResponse:
+    row = _backend(request, backend_id)
+    request.principal.require(Action.MANAGE, tenant_id=row.tenant_id)
+    row = async_to_sync(check_backend)(row)
+    if row.check_error:
+        messages.error(request, row.check_error)
+    else:
+        messages.success(request, _("The backend answers."))
+    return redirect("web:backend", row.pk)

@@ -1,0 +1,140 @@
+"""Spaces: the list, a new one, and the tabs of one."""
+
+from __future__ import annotations
+
+from django import forms
+from django.contrib import messages
+from django.core.exceptions import ValidationError
+from django.db.models import Count, Q, QuerySet
+from django.http import HttpResponse, QueryDict
+from django.shortcuts import redirect
+from django.urls import reverse
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from console.fleet.models import Backend, SessionState
+from console.fleet.services import create_space
+from console.policies.services import current_policy
+from console.tenants.access import Action
+from console.tenants.models import Space
+from console.web.requests import ConsoleRequest, page
+from sandboxes.errors import InvalidRequest
+from skills.models import Skill
+
+
+class SpaceForm(forms.ModelForm):  # type: ignore[type-arg]
+    class Meta:
+        model = Space
+        fields = ("name", "slug", "description", "backend", "base_template")
+        labels = {
+            "name": gettext_lazy("Name"),
+            "slug": gettext_lazy("Short name"),
+            "description": gettext_lazy("Description"),
+            "base_template": gettext_lazy("Base template"),
+        }
+        help_texts = {
+            "slug": gettext_lazy("For addresses and the API: lower-case letters, digits, hyphens."),
+            "base_template": gettext_lazy("What sandboxes start from before the first release."),
+        }
+
+    def __init__(self, data: QueryDict | None, *, backends: QuerySet[Backend]) -> None:
+        super().__init__(data)
+        self.fields["backend"] = forms.ModelChoiceField(
+            backends, label=_("Backend"), help_text=_("Where this space's sandboxes run.")
+        )
+
+
+def spaces(request: ConsoleRequest) -> HttpResponse:
+    rows = (
+        request.principal.spaces()
+        .select_related("tenant", "backend", "current_release")
+        .annotate(
+            live=Count("sessions", filter=Q(sessions__state=SessionState.ACTIVE), distinct=True),
+            skills=Count("current_release__items", distinct=True),
+        )
+    )
+    return page(
+        request,
+        "spaces/list.html",
+        {"spaces": rows, "may_create": request.principal.tenants(Action.MANAGE).exists()},
+        area="spaces",
+    )
+
+
+def new_space(request: ConsoleRequest) -> HttpResponse:
+    backends = Backend.objects.filter(tenant__in=request.principal.tenants(Action.MANAGE))
+    form = SpaceForm(request.POST or None, backends=backends)
+    if request.method == "POST" and form.is_valid():
+        data = form.cleaned_data
+        tenant = request.principal.tenant(data["backend"].tenant_id, Action.MANAGE)
+        try:
+            space = create_space(tenant=tenant, actor=request.principal.actor, **data)
+        except (InvalidRequest, ValidationError) as error:
+            form.add_error(None, str(error) if isinstance(error, InvalidRequest) else error)
+        else:
+            messages.success(request, _("The space is made. Install skills in it now."))
+            return redirect("web:space", space.pk)
+    return page(
+        request,
+        "form_page.html",
+        {
+            "form": form,
+            "title": _("New space"),
+            "lead": _("A space has its own skills, releases, network policy and sessions."),
+            "submit": _("Make the space"),
+            "cancel": reverse("web:spaces"),
+        },
+        area="spaces",
+        status=422 if form.errors else 200,
+    )
+
+
+def space(request: ConsoleRequest, space_id: str) -> HttpResponse:
+    """The skills of a space: what its release carries, and what could be added."""
+    row = request.principal.space(space_id, Action.VIEW)
+    release = row.current_release
+    items = (
+        list(
+            release.items.select_related("version__skill").prefetch_related(
+                "version__skill__versions"
+            )
+        )
+        if release
+        else []
+    )
+    installed = {item.version.skill_id for item in items}
+    return page(
+        request,
+        "spaces/skills.html",
+        {
+            "space": row,
+            "release": release,
+            "release_usable": release.usable_on(row.backend) if release else True,
+            "items": items,
+            "available": Skill.objects.filter(tenant=row.tenant, archived_at=None)
+            .exclude(pk__in=installed)
+            .prefetch_related("versions"),
+            "builds": row.builds.unfinished(),
+            "may_build": request.principal.may(
+                Action.BUILD, tenant_id=row.tenant_id, space_id=row.pk
+            ),
+            "may_run": request.principal.may(Action.RUN, tenant_id=row.tenant_id, space_id=row.pk),
+        },
+        area="spaces",
+        tab="skills",
+    )
+
+
+def network(request: ConsoleRequest, space_id: str) -> HttpResponse:
+    row = request.principal.space(space_id, Action.VIEW)
+    return page(
+        request,
+        "spaces/network.html",
+        {
+            "space": row,
+            "revision": current_policy(row),
+            "history": row.policy_revisions.select_related("created_by")[:20],
+        },
+        area="spaces",
+        tab="network",
+    )
