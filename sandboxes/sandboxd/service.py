@@ -97,7 +97,7 @@ class SandboxService:
     async def create(self, spec: CreateSpec) -> LiveSandbox:
         """Not idempotent. Leaves nothing behind if it fails."""
         image = await self.images.resolve(spec.template)
-        now = time.time()
+        now = round(time.time(), 6)  # as precise as what clients see and compare with
         record = SandboxRecord(
             id=new_sandbox_id(),
             template=spec.template,

@@ -139,7 +139,6 @@ def entry_info(info: FileInfo) -> EntryInfo:
     if info.mode & 0o777:
         entry["mode"] = info.mode & 0o777
     if info.type is FileType.SYMLINK:
-        entry["isSymlink"] = True
         entry["symlinkTarget"] = info.link_target or ""
     if info.metadata:
         entry["metadata"] = dict(info.metadata)

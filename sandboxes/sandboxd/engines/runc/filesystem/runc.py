@@ -163,7 +163,8 @@ def _open_for_writing(root: Root, accounts: Accounts, path: str, owner: str) -> 
         root.make_directories(os.path.dirname(path), uid=uid, gid=gid)
         fd, mode = root.create_file(path), 0o644
     try:
-        os.ftruncate(fd, 0)
+        if mode is None:
+            os.ftruncate(fd, 0)
         os.fchown(fd, uid, gid)
         if mode is not None:
             os.fchmod(fd, mode)
