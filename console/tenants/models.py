@@ -115,10 +115,15 @@ class Membership(models.Model):
     class Meta:
         constraints = [
             models.UniqueConstraint(
-                fields=["user", "tenant", "space"],
-                name="one_role_per_place",
-                nulls_distinct=False,
-            )
+                fields=["user", "space"],
+                condition=models.Q(space__isnull=False),
+                name="one_role_per_space",
+            ),
+            models.UniqueConstraint(
+                fields=["user", "tenant"],
+                condition=models.Q(space__isnull=True),
+                name="one_role_per_tenant",
+            ),
         ]
 
     def __str__(self) -> str:

@@ -122,6 +122,10 @@ class Migration(migrations.Migration):
         ),
         migrations.AddConstraint(
             model_name='membership',
-            constraint=models.UniqueConstraint(fields=('user', 'tenant', 'space'), name='one_role_per_place', nulls_distinct=False),
+            constraint=models.UniqueConstraint(condition=models.Q(('space__isnull', False)), fields=('user', 'space'), name='one_role_per_space'),
+        ),
+        migrations.AddConstraint(
+            model_name='membership',
+            constraint=models.UniqueConstraint(condition=models.Q(('space__isnull', True)), fields=('user', 'tenant'), name='one_role_per_tenant'),
         ),
     ]
