@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import stat
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any
@@ -139,7 +140,8 @@ def entry_info(info: FileInfo) -> EntryInfo:
     if info.mode & 0o777:
         entry["mode"] = info.mode & 0o777
     if info.type is FileType.SYMLINK:
-        entry["symlinkTarget"] = info.link_target or ""
+        target = posixpath.join(posixpath.dirname(info.path), info.link_target or "")
+        entry["symlinkTarget"] = posixpath.normpath(target)
     if info.metadata:
         entry["metadata"] = dict(info.metadata)
     return entry
