@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -179,16 +180,16 @@ async def kill_all(path: Path, timeout_s: float = 10.0) -> None:
     try:
         (path / "cgroup.kill").write_text("1")
         await _until(lambda: _event(path, "populated") == 0, timeout_s)
-    except (FileNotFoundError, OSError) as error:
+    except OSError as error:
         # ENODEV: removed between opening and writing.
-        if path.exists():
+        if error.errno not in (errno.ENOENT, errno.ENODEV):
             raise Internal(f"{path} could not be killed ({error.strerror}).") from error
 
 
 def populated(path: Path) -> bool:
     try:
         return _event(path, "populated") == 1
-    except (FileNotFoundError, OSError):
+    except OSError:
         return False
 
 

@@ -23,7 +23,7 @@ async def command(*argv: str | Path) -> None:
     with tempfile.TemporaryFile() as log:
         process = await asyncio.create_subprocess_exec(
             *_DIE_WITH_US,
-            *map(os.fspath, argv),
+            *(os.fspath(word) for word in argv),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=log,
             stderr=log,

@@ -404,7 +404,7 @@ class RuncEngine(Engine):
         return [_snapshot_record(snapshot) for snapshot in self._snapshots.usable()]
 
     async def delete_snapshot(self, snapshot_id: str) -> None:
-        self._snapshots.delete(snapshot_id)
+        await self._snapshots.delete(snapshot_id)
         self._collect_snapshots()
 
     def _collect_snapshots(self) -> None:

@@ -91,17 +91,24 @@ class SnapshotStore:
         record = dataclasses.replace(record, size_bytes=size)
         if record.id in self._known:
             raise Conflict(f"There is a snapshot {record.id} already; choose another id.")
-        record.save(folder / _RECORD)
-        folder.rename(self.root / record.id)
         self._known[record.id] = record
+        try:
+            await asyncio.to_thread(self._put, folder, record)
+        except BaseException:
+            del self._known[record.id]
+            raise
         self._flush_later(record)
         return record
 
-    def delete(self, snapshot_id: str) -> None:
+    def _put(self, folder: Path, record: SnapshotFile) -> None:
+        record.save(folder / _RECORD)
+        folder.rename(self.root / record.id)
+
+    async def delete(self, snapshot_id: str) -> None:
         """Idempotent. `collect` frees what nobody stands on."""
         found = self._known.get(snapshot_id)
         if found is not None and not found.deleted:
-            self._replace(found, deleted=True)
+            await self._replace(dataclasses.replace(found, deleted=True))
 
     def collect(self, used: Iterable[str]) -> None:
         """`used`: every layer of every sandbox."""
@@ -116,10 +123,9 @@ class SnapshotStore:
     def standing_on(self, template_id: str) -> list[str]:
         return sorted(s.id for s in self._known.values() if template_id in s.layers)
 
-    def _replace(self, snapshot: SnapshotFile, **changes: bool) -> None:
-        changed = dataclasses.replace(snapshot, **changes)
-        changed.save(self.root / snapshot.id / _RECORD)
-        self._known[snapshot.id] = changed
+    async def _replace(self, snapshot: SnapshotFile) -> None:
+        self._known[snapshot.id] = snapshot
+        await asyncio.to_thread(snapshot.save, self.root / snapshot.id / _RECORD)
 
     def _flush_later(self, snapshot: SnapshotFile) -> None:
         task = asyncio.create_task(self._flush(snapshot.id))
@@ -130,7 +136,7 @@ class SnapshotStore:
         await asyncio.to_thread(_sync_file_system, self.root)
         found = self._known.get(snapshot_id)
         if found is not None:
-            self._replace(found, synced=True)
+            await self._replace(dataclasses.replace(found, synced=True))
 
 
 async def copy_tree(source: Path, target: Path) -> None:

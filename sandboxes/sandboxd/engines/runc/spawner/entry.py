@@ -12,6 +12,8 @@ What is read inside (passwd, group, the terminal) belongs to the sandbox's root 
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -29,10 +31,13 @@ from . import kernel
 _STANDARD_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _MAX_ACCOUNT_FILE_BYTES = 4 * 1024 * 1024
 _MAX_OPEN_FILES = 65536
+_MAX_MESSAGE_CHARS = 1000
 _OOM_SCORE_ADJ = b"500"
 _TIOCSPTLCK = 0x40045431
 _TIOCGPTPEER = 0x5441
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126
+# By the spawner and by the interpreter; `main` has reset all others.
+_CHANGED_SIGNALS = (signal.SIGCHLD, signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +72,10 @@ def enter(
     unless the request is for a terminal."""
     try:
         kernel.forbid_inspection()
-        with open("/proc/self/oom_score_adj", "wb", buffering=0) as file:
-            file.write(_OOM_SCORE_ADJ)
+        _write("/proc/self/oom_score_adj", _OOM_SCORE_ADJ)
         for path in request["cgroup_tasks"]:
             # cgroup v1's `tasks` moves one thread, without the wait that `cgroup.procs` costs.
-            with open(path, "wb", buffering=0) as file:
-                file.write(b"0")
+            _write(path, b"0")
         kernel.enter_namespaces(fds[0])
         child = _start_second(request, fds[1:], status, confinement)
         status.send(json.dumps({"child": child}).encode())
@@ -80,6 +83,12 @@ def enter(
         _report(status, error)
     finally:
         os._exit(0)
+
+
+def _write(path: str, data: bytes) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    os.write(fd, data)
+    os.close(fd)
 
 
 def _start_second(
@@ -128,7 +137,7 @@ def _become(
     _reset_process_state()
     kernel.no_new_privileges()
     kernel.load_seccomp_filter(confinement.seccomp)
-    ready = json.dumps({"ready": os.getpid()}).encode()
+    ready = b'{"ready": %d}' % os.getpid()
     socket.send_fds(status, [ready], [] if master is None else [master])
     _execute(request["argv"], env)
 
@@ -165,11 +174,12 @@ def _account_lines(path: str, *, fields: int) -> list[list[str]]:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
     except OSError:
         return []
-    with open(fd, "rb") as file:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            return []
-        text = file.read(_MAX_ACCOUNT_FILE_BYTES).decode("utf-8", "surrogateescape")
-    lines = (line.split(":") for line in text.split("\n"))
+    text = b""
+    if stat.S_ISREG(os.fstat(fd).st_mode):
+        while len(text) < _MAX_ACCOUNT_FILE_BYTES and (part := os.read(fd, 65536)):
+            text += part
+    os.close(fd)
+    lines = (line.split(":") for line in text.decode("utf-8", "surrogateescape").split("\n"))
     return [line for line in lines if len(line) == fields]
 
 
@@ -217,10 +227,8 @@ def _change_directory(cwd: str | None, account: Account) -> None:
 
 
 def _reset_process_state() -> None:
-    signal.set_wakeup_fd(-1)
-    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+    for number in _CHANGED_SIGNALS:
         signal.signal(number, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_SETMASK, [])
     os.umask(0o022)
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     soft = _MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _MAX_OPEN_FILES)
@@ -237,15 +245,15 @@ def _execute(argv: list[str], env: dict[str, str]) -> NoReturn:
     for path in candidates:
         try:
             try:
-                os.execve(path, argv, env)
+                os.execve(path, argv, env)  # noqa: S606 - the point of it
             except OSError as error:
-                if error.errno != 8:  # ENOEXEC: a script without an interpreter line
+                if error.errno != errno.ENOEXEC:  # a script without an interpreter line
                     raise
-                os.execve("/bin/sh", ["sh", path, *argv[1:]], env)
+                os.execve("/bin/sh", ["sh", path, *argv[1:]], env)  # noqa: S606
         except (FileNotFoundError, NotADirectoryError):
             continue
         except OSError as error:
-            reason, code = error.strerror, _NOT_EXECUTABLE
+            reason, code = os.strerror(error.errno or 0), _NOT_EXECUTABLE
     if "/" in name and code == _NOT_FOUND:
         reason = "No such file or directory"
     os.write(2, f"{name}: {reason}\n".encode("utf-8", "surrogateescape"))
@@ -256,8 +264,7 @@ def _report(status: socket.socket, error: BaseException) -> None:
     kind, message = ("internal", f"{type(error).__name__}: {error}")
     if isinstance(error, Refused):
         kind, message = error.kind, str(error)
+    message = message[:_MAX_MESSAGE_CHARS]
     # Whoever should hear it may be gone, and nobody else is left to tell.
-    try:
+    with contextlib.suppress(OSError):
         status.send(json.dumps({"error": kind, "message": message}).encode())
-    except OSError:
-        pass

@@ -57,9 +57,8 @@ def _check(result: int, what: str) -> int:
     return result
 
 
-def _prctl(option: int, *values: int, what: str) -> None:
-    padded = [ctypes.c_ulong(value) for value in (*values, 0, 0, 0, 0)[:4]]
-    _check(_libc.prctl(option, *padded), what)
+def _prctl(option: int, value: int, what: str) -> None:
+    _check(_libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0), what)
 
 
 def clone(flags: int, cgroup_fd: int | None = None) -> int:
@@ -85,7 +84,7 @@ def enter_namespaces(pidfd: int) -> None:
 
 def forbid_inspection() -> None:
     """Nobody but host root may trace this process or open what is under its /proc entry."""
-    _prctl(_PR_SET_DUMPABLE, 0, what="prctl(PR_SET_DUMPABLE)")
+    _prctl(_PR_SET_DUMPABLE, 0, "prctl(PR_SET_DUMPABLE)")
 
 
 def close_all_but(keep: set[int]) -> None:
@@ -100,12 +99,12 @@ def close_all_but(keep: set[int]) -> None:
 def limit_bounding_set(allowed: frozenset[int]) -> None:
     for capability in range(_LAST_CAPABILITY + 1):
         if capability not in allowed:
-            _prctl(_PR_CAPBSET_DROP, capability, what="prctl(PR_CAPBSET_DROP)")
+            _prctl(_PR_CAPBSET_DROP, capability, "prctl(PR_CAPBSET_DROP)")
 
 
 def set_capabilities(allowed: frozenset[int]) -> None:
     """Permitted and effective become `allowed`; inheritable and ambient become empty."""
-    _prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, what="prctl(PR_CAP_AMBIENT)")
+    _prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, "prctl(PR_CAP_AMBIENT)")
     mask = sum(1 << capability for capability in allowed)
     low, high = mask & 0xFFFFFFFF, mask >> 32
     header = struct.pack("Ii", _CAPABILITY_VERSION_3, 0)
@@ -114,7 +113,7 @@ def set_capabilities(allowed: frozenset[int]) -> None:
 
 
 def no_new_privileges() -> None:
-    _prctl(_PR_SET_NO_NEW_PRIVS, 1, what="prctl(PR_SET_NO_NEW_PRIVS)")
+    _prctl(_PR_SET_NO_NEW_PRIVS, 1, "prctl(PR_SET_NO_NEW_PRIVS)")
 
 
 def load_seccomp_filter(program: bytes) -> None:

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import binascii
 import contextlib
+import gc
 import json
 import os
 import selectors
@@ -30,7 +31,8 @@ from typing import Any
 
 from . import entry, kernel
 
-_MAX_MESSAGE_BYTES = 128 * 1024
+_MAX_REQUEST_BYTES = 80 * 1024
+_MAX_REPORT_BYTES = 8 * 1024
 _MAX_FDS = 8
 _DIED_EARLY = (
     "capacity",
@@ -86,7 +88,7 @@ class Spawner:
                     self._hear(key.data)
 
     def _receive(self) -> bool:
-        data, fds, _, _ = socket.recv_fds(self._control, _MAX_MESSAGE_BYTES, _MAX_FDS)
+        data, fds, _, _ = socket.recv_fds(self._control, _MAX_REQUEST_BYTES, _MAX_FDS)
         if not data:
             return False
         try:
@@ -109,7 +111,8 @@ class Spawner:
         return True
 
     def _spawn(self, request: dict[str, Any], fds: list[int]) -> None:
-        assert self._confinement is not None
+        if self._confinement is None:
+            raise RuntimeError("spawn came before configure")
         pidfd, cgroup, *stdio = fds
         if not request["terminal"] and len(stdio) == 2:
             stdio.insert(0, self._devnull)
@@ -134,7 +137,7 @@ class Spawner:
     def _hear(self, birth: Birth) -> bool:
         """One message of a child on its way; False if there is none."""
         try:
-            data, fds, _, _ = socket.recv_fds(birth.channel, _MAX_MESSAGE_BYTES, 1)
+            data, fds, _, _ = socket.recv_fds(birth.channel, _MAX_REPORT_BYTES, 1)
         except BlockingIOError:
             return False
         if not data:
@@ -219,4 +222,9 @@ def main() -> None:
     kernel.forbid_inspection()
     kernel.new_session_keyring()
     os.setsid()
+    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    # A collection would write to every page that the children share with us.
+    gc.disable()
     Spawner(control).run()
