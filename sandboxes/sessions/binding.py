@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from sandboxes.errors import Internal
 from sandboxes.sessions.keys import SCHEMA_VERSION, KeyNames, SessionKey
-from sandboxes.sessions.scripts import Scripts, store_errors, text
+from sandboxes.sessions.scripts import Scripts
 
 __all__ = ["Binding", "BindingDamaged", "Cipher", "Stale", "StoredBinding", "read_bindings", "scan"]
 
@@ -146,13 +146,9 @@ async def read_bindings(
     Unavailable, never a gap that looks like an unbound session."""
     found: list[StoredBinding | None] = []
     for start in range(0, len(keys), _BATCH):
-        # A pipeline of GETs, not MGET: the keys lie in different slots of a cluster.
-        with store_errors("read_bindings"):
-            pipeline = scripts.redis.pipeline(transaction=False)
-            for key in keys[start : start + _BATCH]:
-                pipeline.get(names.of(key).binding)
-            documents = await pipeline.execute()
-        found += [None if item is None else StoredBinding(text(item)) for item in documents]
+        batch = [names.of(key).binding for key in keys[start : start + _BATCH]]
+        documents = await scripts.get_many(batch)
+        found += [None if item is None else StoredBinding(item) for item in documents]
     return found
 
 
@@ -162,17 +158,15 @@ async def scan(
     """Batches of sessions that are bound. One bound during the whole scan is given exactly once."""
     seen: set[SessionKey] = set()
     batch: list[SessionKey] = []
-    pattern = names.binding_pattern(tenant, space)
-    with store_errors("scan_bindings"):
-        async for name in scripts.redis.scan_iter(match=pattern, count=1000):
-            key = names.session_of(text(name))
-            if key in seen:
-                continue
-            seen.add(key)
-            batch.append(key)
-            if len(batch) == _BATCH:
-                yield batch
-                batch = []
+    async for name in scripts.scan(names.binding_pattern(tenant, space)):
+        key = names.session_of(name)
+        if key in seen:
+            continue
+        seen.add(key)
+        batch.append(key)
+        if len(batch) == _BATCH:
+            yield batch
+            batch = []
     if batch:
         yield batch
 

@@ -1,7 +1,8 @@
 """The turn lease: says whether a session's sandbox may be rebuilt now.
 
 `begin` takes a reference and, when it is the first, issues one rebuild ticket. The first resolve of
-the turn consumes it, used or not, so that nothing can tear the sandbox down later in that turn.
+the turn consumes it with the lock (acquire.lua), used or not, so that nothing can tear the sandbox
+down later in that turn.
 With no lease a stale sandbox is rebuilt at once. A lease that nobody ends lapses by itself.
 """
 
@@ -54,10 +55,6 @@ class TurnLease:
     async def end(self, keys: SessionKeys) -> TurnState:
         """A turn that is already over is success."""
         return await self._run("turn_end", keys, [secrets.token_hex(8)])
-
-    async def consume(self, keys: SessionKeys) -> TurnState:
-        """Idempotent; never creates a lease."""
-        return await self._run("turn_consume", keys, [self.ttl_ms])
 
     async def _run(self, script: str, keys: SessionKeys, args: Sequence[str | int]) -> TurnState:
         reply = await self._scripts.run(script, [keys.turn], args)

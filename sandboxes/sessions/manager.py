@@ -24,7 +24,7 @@ from sandboxes.sessions.lock import Held, LockTiming, SessionLocks, Snapshot
 from sandboxes.sessions.operation import Operation, SessionExists
 from sandboxes.sessions.resolve import Plan, Resolution, Resolved
 from sandboxes.sessions.rollout import Rollout, StaleReport, mark_space_stale
-from sandboxes.sessions.scripts import Scripts, store_errors, text
+from sandboxes.sessions.scripts import Scripts
 from sandboxes.types import Sandbox
 
 __all__ = ["SessionManager"]
@@ -169,10 +169,14 @@ class SessionManager:
         request's cancellation."""
         return await self._lease.end(self.names.of(key))
 
-    async def consume_turn(self, *, key: SessionKey) -> TurnState:
-        """For use of the sandbox by other ways than `resolve`: from now on this turn keeps it.
-        Idempotent; does nothing without a turn."""
-        return await self._lease.consume(self.names.of(key))
+    async def consume_turn(self, *, key: SessionKey, wait_s: float | None = None) -> TurnState:
+        """Before a use of the sandbox other than by `resolve`: once this returns, the turn keeps it.
+
+        Idempotent; does nothing without a turn. Waits for a rebuild that is under way.
+        """
+        async with self._locks.hold(key, wait_s=wait_s, take_ticket=True):
+            pass
+        return await self.turn_state(key=key)
 
     async def turn_state(self, *, key: SessionKey) -> TurnState:
         """Does not prolong the lease."""
@@ -223,10 +227,7 @@ class SessionManager:
     async def store_since(self, *, now: float) -> float:
         """Since when this store has existed (Unix seconds): `now` if it was never seen before or was
         flushed since, for then a missing binding proves nothing yet."""
-        with store_errors("store_since"):
-            await self._scripts.redis.set(self.names.since, repr(now), nx=True)
-            since = await self._scripts.redis.get(self.names.since)
-        return float(text(since)) if since is not None else now
+        return float(await self._scripts.set_once(self.names.since, repr(now)))
 
 
 async def _destroy(operation: Operation, why: Why) -> bool:

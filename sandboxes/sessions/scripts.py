@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from functools import cache
 from importlib import resources
 from typing import Any, cast
@@ -15,16 +15,16 @@ from redis.exceptions import NoScriptError, RedisError
 
 from sandboxes.errors import Unavailable
 
-__all__ = ["Scripts", "store_errors", "text"]
+__all__ = ["Scripts"]
 
 _RETRY_AFTER_S = 2.0
 
 
-@contextmanager
-def store_errors(op: str) -> Iterator[None]:
-    """Every failure of Redis is Unavailable: callers fail closed and may try again."""
+@asynccontextmanager
+async def _store_errors(op: str, timeout_s: float) -> AsyncIterator[None]:
     try:
-        yield
+        async with asyncio.timeout(timeout_s):
+            yield
     except (RedisError, OSError, TimeoutError) as error:
         raise Unavailable(
             "The session store (Redis) does not answer; try again in a few seconds.",
@@ -35,8 +35,11 @@ def store_errors(op: str) -> Iterator[None]:
 
 
 class Scripts:
-    """Lua scripts beside this module, by name. Needs Redis 6.2 or later; any client settings do:
-    a call ends after `timeout_s` even if the client itself has no timeout."""
+    """Redis, with the Lua scripts beside this module by name. Needs Redis 6.2 or later.
+
+    Every failure is Unavailable, so callers fail closed and may try again; a call ends after
+    `timeout_s` even if the client itself has no timeout.
+    """
 
     def __init__(self, redis: Redis, *, timeout_s: float) -> None:
         self.redis = redis
@@ -46,21 +49,46 @@ class Scripts:
         """The script's reply, with text decoded. One round trip once Redis knows the script."""
         source, digest = _load(name)
         arguments = cast("list[str]", [*keys, *args])
-        with store_errors(name):
-            async with asyncio.timeout(self.timeout_s):
+        async with _store_errors(name, self.timeout_s):
+            try:
+                reply = await _awaited(self.redis.evalsha(digest, len(keys), *arguments))
+            except NoScriptError:
+                reply = await _awaited(self.redis.eval(source, len(keys), *arguments))
+        return _text(reply)
+
+    async def get_many(self, names: Sequence[str]) -> list[str | None]:
+        """The values of plain keys, in order, in one trip; a cluster may hold them in many slots."""
+        async with _store_errors("get_many", self.timeout_s):
+            pipeline = self.redis.pipeline(transaction=False)
+            for name in names:
+                pipeline.get(name)
+            return cast("list[str | None]", _text(await pipeline.execute()))
+
+    async def set_once(self, name: str, value: str) -> str:
+        """The value that the key has, which is `value` if it had none."""
+        async with _store_errors("set_once", self.timeout_s):
+            await self.redis.set(name, value, nx=True)
+            found = _text(await self.redis.get(name))
+        return value if found is None else cast("str", found)
+
+    async def scan(self, pattern: str) -> AsyncIterator[str]:
+        """Keys that match, some perhaps twice; each one that exists all the while at least once."""
+        found = self.redis.scan_iter(match=pattern, count=1000).__aiter__()
+        while True:
+            async with _store_errors("scan", self.timeout_s):
                 try:
-                    reply = await _awaited(self.redis.evalsha(digest, len(keys), *arguments))
-                except NoScriptError:
-                    reply = await _awaited(self.redis.eval(source, len(keys), *arguments))
-        return text(reply)
+                    name = await anext(found)
+                except StopAsyncIteration:
+                    return
+            yield cast("str", _text(name))
 
 
-def text(reply: Any) -> Any:
+def _text(reply: Any) -> Any:
     """Decode a reply whichever `decode_responses` the client was made with."""
     if isinstance(reply, bytes):
         return reply.decode()
     if isinstance(reply, list):
-        return [text(item) for item in reply]
+        return [_text(item) for item in reply]
     return reply
 
 

@@ -1,0 +1,418 @@
+"""Replicas that resolve, end, destroy and crash in every order that Hypothesis can think of.
+
+Each call of the backend stops at a gate before and after its effect, so that a rule decides who
+moves next, what the call answers, and who dies in between. Redis is real. A crash cuts a replica
+off from Redis and the backend and then cancels it: none of its cleanup has any effect, and its lock
+stays behind until a rule lets the lease lapse.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Coroutine
+from contextvars import ContextVar
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import ConnectionError as RedisGone
+
+from sandboxes.errors import SandboxError, TimedOut, Unavailable
+from sandboxes.sessions import (
+    EventKind,
+    LockTiming,
+    Resolved,
+    SessionEvent,
+    SessionKey,
+    Why,
+    reap,
+)
+from sandboxes.sessions.keys import TAG_SESSION
+from sandboxes.sessions.lock import Held
+from sandboxes.sessions.scripts import _load
+from sandboxes.testing.simulated import SimulatedProvider
+from tests.sandboxes.sessions.world import BACKEND, RedisServer, Replica, Space, make_plan
+
+SESSIONS = [SessionKey("tenant-1", "space-1", f"chat-{i}") for i in range(2)]
+TIMING = LockTiming(retry_s=(0.0005, 0.001))
+OP: ContextVar[Op | None] = ContextVar("op", default=None)
+
+
+class MortalRedis(Redis):
+    dead = False
+
+    async def execute_command(self, *args: Any, **options: Any) -> Any:
+        if self.dead:
+            raise RedisGone("the process is dead")
+        reply = await super().execute_command(*args, **options)
+        op = OP.get()
+        if op is not None and args[0] in ("EVALSHA", "EVAL") and args[1] in _load("acquire"):
+            op.acquired(granted=reply[0] == 1)
+        return reply
+
+
+class Op:
+    """One call of a replica, in flight."""
+
+    def __init__(self, machine: Interleavings, replica: MortalReplica, key: SessionKey) -> None:
+        self.machine = machine
+        self.replica = replica
+        self.key = key
+        self.refused = 0
+        self.gate: asyncio.Future[BaseException | None] | None = None
+        self.where = ""
+        self.consumed_at_start = False
+        self.held: Held | None = None
+        self.task: asyncio.Task[None]
+
+    def acquired(self, *, granted: bool) -> None:
+        if granted:
+            self.consumed_at_start = self.machine.consumed[self.key]
+        else:
+            self.refused += 1
+
+    async def run(self, work: Coroutine[Any, Any, Any]) -> None:
+        OP.set(self)
+        try:
+            result = await work
+        except (SandboxError, asyncio.CancelledError):
+            return
+        if isinstance(result, Resolved):
+            self.machine.handed_out(self.key, result)
+
+    @property
+    def waits_in_memory(self) -> bool:
+        """An earlier call of the same process and session goes first."""
+        for op in self.machine.ops:
+            if op is self:
+                return False
+            if op.replica is self.replica and op.key == self.key and not op.task.done():
+                return True
+        return False
+
+    @property
+    def settled(self) -> bool:
+        return (
+            self.task.done() or self.gate is not None or self.refused >= 2 or self.waits_in_memory
+        )
+
+
+class MortalReplica(Replica):
+    def __init__(self, socket: str, machine: Interleavings) -> None:
+        self.redis = MortalRedis(unix_socket_path=socket, retry=Retry(NoBackoff(), 0))
+        super().__init__(self.redis, machine.provider, machine.space, timing=TIMING)
+        self.machine = machine
+        hold = self.manager._locks.hold
+
+        def recording(key: SessionKey, **options: Any) -> Held:
+            held = hold(key, **options)
+            if (op := OP.get()) is not None:
+                op.held = held
+            return held
+
+        self.manager._locks.hold = recording  # type: ignore[method-assign]
+
+    async def _on_event(self, event: SessionEvent) -> None:
+        op = OP.get()
+        if op is not None and event.kind is EventKind.DESTROYED and event.why is Why.STALE:
+            assert not op.consumed_at_start, "a rebuild inside a consumed turn"
+
+
+class Interleavings(RuleBasedStateMachine):
+    def __init__(self, socket: str) -> None:
+        super().__init__()
+        self.loop = asyncio.new_event_loop()
+        self.loop.set_exception_handler(lambda loop, context: None)
+        self.socket = socket
+        self.space = Space()
+        ticks = itertools.count()
+        self.provider = SimulatedProvider(
+            templates=["base", "release-7", "release-8"],
+            clock=lambda: datetime.now(UTC) + timedelta(milliseconds=next(ticks)),
+        )
+        self.provider.intercept = self.at_gate
+        self.redis = Redis(unix_socket_path=socket)
+        self.replicas = [MortalReplica(socket, self) for _ in range(3)]
+        self.ops: list[Op] = []
+        self.failures: list[BaseException] = []
+        self.consumed = dict.fromkeys(SESSIONS, False)
+        self.refs = dict.fromkeys(SESSIONS, 0)
+        self.given: dict[SessionKey, set[str]] = {key: set() for key in SESSIONS}
+        self.bound: dict[SessionKey, str | None] = dict.fromkeys(SESSIONS)
+        self.late_creates: list[Any] = []
+        self.await_(self.redis.flushall())
+
+    # The machine's hands
+
+    def await_(self, work: Any) -> Any:
+        async def run() -> Any:
+            return await work
+
+        return self.loop.run_until_complete(run())
+
+    async def at_gate(self, op_name: str, phase: str, sandbox_id: str) -> None:
+        op = OP.get()
+        if op is None:
+            return
+        if op.replica.redis.dead:
+            raise Unavailable("the process is dead")
+        op.gate = self.loop.create_future()
+        op.where = f"{op_name}/{phase}"
+        self.moved()
+        try:
+            verdict = await op.gate
+        finally:
+            op.gate = None
+        if verdict is not None:
+            raise verdict
+
+    def moved(self) -> None:
+        for op in self.ops:
+            op.refused = 0
+
+    def settle(self) -> None:
+        async def until_settled() -> None:
+            async with asyncio.timeout(20):
+                done = -1
+                while True:
+                    finished = sum(op.task.done() for op in self.ops)
+                    if finished != done:
+                        self.moved()
+                        done = finished
+                    if all(op.settled for op in self.ops):
+                        return
+                    await asyncio.sleep(0.0002)
+
+        self.loop.run_until_complete(until_settled())
+        for op in [op for op in self.ops if op.task.done()]:
+            self.ops.remove(op)
+            if not op.task.cancelled() and (error := op.task.exception()) is not None:
+                raise error
+        self.note_bindings()
+
+    def note_bindings(self) -> None:
+        live = {sandbox.id for sandbox in self.provider.sandboxes.values()}
+        for key in SESSIONS:
+            binding = self.await_(self.replicas[0].manager.state(key=key)).binding(key)
+            now = binding.sandbox_id if binding else None
+            before = self.bound[key]
+            if before is not None and now != before:
+                assert before not in live, f"{before} lost its binding while alive"
+            self.bound[key] = now
+
+    def start(self, replica: int, key: SessionKey, work: Any) -> None:
+        op = Op(self, self.replicas[replica], key)
+        op.task = self.loop.create_task(op.run(work))
+        self.ops.append(op)
+        self.settle()
+
+    def handed_out(self, key: SessionKey, resolved: Resolved) -> None:
+        others = self.given[key] - {resolved.sandbox.id}
+        live = {sandbox.id for sandbox in self.provider.sandboxes.values()}
+        assert not others & live, "two live sandboxes were bound to one session"
+        self.given[key].add(resolved.sandbox.id)
+        if self.refs[key]:
+            self.consumed[key] = True
+
+    def end_lease(self, key: SessionKey) -> None:
+        self.refs[key] = 0
+        self.consumed[key] = False
+
+    # Rules
+
+    replica = st.integers(0, 2)
+    session = st.sampled_from(SESSIONS)
+
+    @rule(replica=replica, key=session)
+    def resolve(self, replica: int, key: SessionKey) -> None:
+        self.start(replica, key, self.replicas[replica].resolve(key, wait_s=600))
+
+    @rule(replica=replica, key=session)
+    def destroy(self, replica: int, key: SessionKey) -> None:
+        manager = self.replicas[replica].manager
+        client = self.replicas[replica].client
+        work = manager.destroy(key=key, client=client, backend=BACKEND, wait_s=600)
+        self.start(replica, key, work)
+
+    @rule(replica=replica, key=session)
+    def begin(self, replica: int, key: SessionKey) -> None:
+        state = self.await_(self.replicas[replica].manager.begin_turn(key=key))
+        self.refs[key] = state.refs
+        if state.refs == 1:
+            self.consumed[key] = False
+
+    @rule(replica=replica, key=session)
+    def end(self, replica: int, key: SessionKey) -> None:
+        state = self.await_(self.replicas[replica].manager.end_turn(key=key))
+        self.refs[key] = state.refs
+        if not state.active:
+            self.end_lease(key)
+
+    @rule(replica=replica, key=session)
+    def consume(self, replica: int, key: SessionKey) -> None:
+        async def work() -> None:
+            lease = self.refs[key]
+            state = await self.replicas[replica].manager.consume_turn(key=key, wait_s=600)
+            if lease and state.refs and not state.ticket:
+                self.consumed[key] = True
+
+        self.start(replica, key, work())
+
+    @rule(replica=replica, release=st.sampled_from(["7", "8"]))
+    def invalidate(self, replica: int, release: str) -> None:
+        self.space.current = make_plan(release=release)
+        self.await_(self.replicas[replica].mark_stale())
+
+    @precondition(lambda self: any(op.gate for op in self.ops))
+    @rule(
+        data=st.data(),
+        verdict=st.sampled_from(["go", "go", "go", "go", "unavailable", "timeout", "bug"]),
+    )
+    def step(self, data: Any, verdict: str) -> None:
+        gated = [op for op in self.ops if op.gate]
+        op = data.draw(st.sampled_from(range(len(gated))).map(lambda i: gated[i]))
+        verdicts: dict[str, BaseException | None] = {
+            "go": None,
+            "unavailable": Unavailable("down"),
+            "timeout": TimedOut("no answer"),
+            "bug": SandboxError("who knows"),
+        }
+        assert op.gate is not None
+        op.gate.set_result(verdicts[verdict])
+        op.gate = None
+        self.moved()
+        self.settle()
+
+    @rule(replica=replica)
+    def crash(self, replica: int) -> None:
+        dead = self.replicas[replica]
+        dead.redis.dead = True
+        victims = [op for op in self.ops if op.replica is dead]
+        for op in victims:
+            if op.where == "create/before" and op.gate is not None:
+                self.late_creates.append(self.space.current.request(op.key, BACKEND))
+            op.task.cancel()
+
+        async def bury() -> None:
+            await asyncio.gather(*(op.task for op in victims), return_exceptions=True)
+            await dead.manager.aclose()
+            await dead.redis.aclose()
+
+        self.await_(bury())
+        self.ops = [op for op in self.ops if op.replica is not dead]
+        self.replicas[replica] = MortalReplica(self.socket, self)
+        self.moved()
+        self.settle()
+
+    @precondition(lambda self: self.late_creates)
+    @rule()
+    def a_create_of_a_dead_process_takes_effect(self) -> None:
+        self.provider.start(self.late_creates.pop())
+
+    @rule(key=session)
+    def lease_of_lock_lapses(self, key: SessionKey) -> None:
+        """A holder that lives notices before it does anything else, by its own clock."""
+        self.await_(self.redis.delete(self.replicas[0].manager.names.of(key).lock))
+        for op in self.ops:
+            if op.key == key and op.gate is not None and op.held is not None:
+                self.loop.call_soon(op.held._lose)
+        self.moved()
+        self.await_(asyncio.sleep(0))
+        self.await_(asyncio.sleep(0))
+        self.settle()
+
+    @rule(key=session)
+    def lease_of_turn_lapses(self, key: SessionKey) -> None:
+        self.await_(self.redis.delete(self.replicas[0].manager.names.of(key).turn))
+        self.end_lease(key)
+
+    @rule(key=session)
+    def sandbox_dies(self, key: SessionKey) -> None:
+        if (bound := self.bound[key]) in self.provider.sandboxes:
+            self.provider.vanish(bound)
+
+    @precondition(lambda self: not self.ops)
+    @rule()
+    def redis_is_flushed(self) -> None:
+        sessions = [s.info.metadata[TAG_SESSION] for s in self.provider.sandboxes.values()]
+        if len(sessions) != len(set(sessions)):
+            return  # the oldest would be claimed, whichever it is
+        self.await_(self.redis.flushall())
+        for key in SESSIONS:
+            self.end_lease(key)
+            self.bound[key] = None
+
+    @invariant()
+    def no_more_than_one_given_sandbox_lives(self) -> None:
+        for given in self.given.values():
+            assert len(given & set(self.provider.sandboxes)) <= 1
+
+    def teardown(self) -> None:
+        try:
+            self.everything_heals()
+        finally:
+            self.await_(self.close())
+            self.loop.close()
+
+    def everything_heals(self) -> None:
+        """With no more faults each session gets one sandbox, and the reaper leaves no other."""
+        for replica in range(3):
+            self.crash(replica)
+        self.provider.intercept = None
+        for key in SESSIONS:
+            self.await_(self.redis.delete(self.replicas[0].manager.names.of(key).lock))
+        for key in SESSIONS:
+            resolved = self.await_(self.replicas[0].resolve(key, wait_s=5))
+            self.handed_out(key, resolved)
+        later = datetime.now(UTC) + timedelta(hours=1)
+        replica = self.replicas[1]
+        report = self.await_(
+            reap(
+                client=replica.client,
+                sessions=replica.manager,
+                backend=BACKEND,
+                grace_s=0,
+                dry_run=False,
+                now=later,
+            )
+        )
+        assert report.aborted == ""
+        self.note_bindings()
+        live = sorted(self.provider.sandboxes)
+        assert live == sorted(str(self.bound[key]) for key in SESSIONS)
+
+    async def close(self) -> None:
+        for op in self.ops:
+            op.task.cancel()
+        await asyncio.gather(*(op.task for op in self.ops), return_exceptions=True)
+        for replica in self.replicas:
+            await replica.manager.aclose()
+            await replica.redis.aclose()
+        await self.redis.aclose()
+
+
+@pytest.mark.timeout(300)
+def test_no_order_of_calls_and_crashes_breaks_the_promises(redis_server: RedisServer) -> None:
+    run_state_machine_as_test(
+        lambda: Interleavings(redis_server.socket),
+        settings=settings(
+            max_examples=40,
+            stateful_step_count=40,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+            print_blob=True,
+        ),
+    )
