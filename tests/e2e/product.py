@@ -1,0 +1,96 @@
+"""The whole product as `manage.py up` runs it, on a data directory of the tests' own."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from sandboxes.sandboxd.templates.commands import default_templates_dir
+
+__all__ = ["Product", "start"]
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+READY = re.compile(r"Skillyard runs at (http://\S+)")
+START_TIMEOUT_S = 90.0
+STOP_TIMEOUT_S = 40.0
+
+
+@dataclass(frozen=True)
+class Product:
+    process: subprocess.Popen[bytes]
+    data: Path
+    output: Path
+    url: str
+
+    @property
+    def login(self) -> tuple[str, str]:
+        first = json.loads((self.data / "console" / "first-login.json").read_text())
+        return first["username"], first["password"]
+
+    def stop(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+        self.process.wait(STOP_TIMEOUT_S)
+
+
+@contextmanager
+def start() -> Iterator[Product]:
+    """Run it until the block is left. Its sandboxes live on: tests destroy theirs."""
+    # Not under pytest's tmp_path: the service account has to reach it.
+    data = Path(tempfile.mkdtemp(prefix="skillyard-e2e-", dir="/var/tmp"))
+    data.chmod(0o755)
+    output = data / "up.log"
+    environ = {
+        key: value
+        for key, value in os.environ.items()
+        if key not in ("REDIS_URL", "DATABASE_URL", "DJANGO_SETTINGS_MODULE")
+    }
+    environ |= {
+        "SKILLYARD_DATA_DIR": str(data),
+        "SKILLYARD_TEMPLATES_DIR": str(default_templates_dir()),
+        "PYTHONUNBUFFERED": "1",
+    }
+    with output.open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "manage.py", "up", "--port", str(_free_port())],
+            cwd=CHECKOUT,
+            env=environ,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        yield Product(process, data, output, _wait_for_url(process, output))
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            process.wait(STOP_TIMEOUT_S)
+        shutil.rmtree(data, ignore_errors=True)
+
+
+def _wait_for_url(process: subprocess.Popen[bytes], output: Path) -> str:
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while time.monotonic() < deadline:
+        text = output.read_text()
+        if found := READY.search(text):
+            return found.group(1)
+        if process.poll() is not None:
+            raise AssertionError(f"`manage.py up` ended with {process.returncode}:\n{text}")
+        time.sleep(0.1)
+    raise AssertionError(f"`manage.py up` was not ready in {START_TIMEOUT_S:g} s:\n{text}")
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
