@@ -130,7 +130,13 @@ CELERY_BROKER_TRANSPORT_OPTIONS = {
 CELERY_TASK_ALWAYS_EAGER = False
 CELERY_BEAT_SCHEDULE = {
     "sweep-builds": {"task": "skills.tasks.sweep_builds", "schedule": 60.0},
+    "reconcile-snapshots": {"task": "skills.tasks.reconcile_snapshots", "schedule": 300.0},
 }
+
+SKILLYARD_BUILD_REGISTRIES = env.list("SKILLYARD_BUILD_REGISTRIES", default=[])
+"""Domains that builds may download from, where the backend knows domains; empty is anywhere."""
+SKILLYARD_BUILD_TOTAL_S = env.float("SKILLYARD_BUILD_TOTAL_S", default=3600.0)
+SKILLYARD_BUILD_MAX_BYTES = env.int("SKILLYARD_BUILD_MAX_BYTES", default=12 * 1024**3)
 
 AUTH_USER_MODEL = "tenants.User"
 AUTHENTICATION_BACKENDS = [

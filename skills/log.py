@@ -91,7 +91,7 @@ class BuildLog:
         self.end_command()
         await self.flush()
 
-    def info(self, text: str) -> None:
+    def say(self, text: str) -> None:
         """The product's own words."""
         self._pending.append((self.step, "info", self.redact(text)))
 
@@ -105,7 +105,7 @@ class BuildLog:
                 self._pending.append((self.step, stream, text))
                 continue
             if not self._dropped and not self._tail:
-                self.info(
+                self.say(
                     f"The log has reached {self.max_bytes:,} bytes; of what follows only the end of "
                     "each command's output is kept."
                 )
@@ -119,7 +119,7 @@ class BuildLog:
     def end_command(self) -> None:
         """Write the kept end of a command's output, with how much was left out before it."""
         if self._dropped:
-            self.info(f"… {self._dropped:,} bytes of output left out …")
+            self.say(f"… {self._dropped:,} bytes of output left out …")
         self._pending.extend(self._tail)
         self._tail.clear()
         self._dropped = self._tail_bytes = 0

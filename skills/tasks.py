@@ -11,8 +11,16 @@ from celery import shared_task
 from skills import reaper
 from skills.build import ledger, pipeline
 from skills.models import Build, Promotion, Release
+from skills.uploads import sweep_uploads
 
-__all__ = ["check_snapshot", "delete_snapshot", "run_build", "sweep_builds", "tell_sessions"]
+__all__ = [
+    "check_snapshot",
+    "delete_snapshot",
+    "reconcile_snapshots",
+    "run_build",
+    "sweep_builds",
+    "tell_sessions",
+]
 
 
 @shared_task(ignore_result=True)  # type: ignore[untyped-decorator]
@@ -47,5 +55,12 @@ def check_snapshot(release_id: str) -> None:
 
 @shared_task(ignore_result=True)  # type: ignore[untyped-decorator]
 def sweep_builds() -> None:
-    """Finish or undo what workers left behind; prune what nobody needs."""
+    """Finish or undo what workers left behind."""
     async_to_sync(reaper.sweep)()
+
+
+@shared_task(ignore_result=True)  # type: ignore[untyped-decorator]
+def reconcile_snapshots() -> None:
+    """Compare providers and ledger; prune superseded releases; forget old uploads."""
+    async_to_sync(reaper.reconcile)()
+    sweep_uploads()

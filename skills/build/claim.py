@@ -121,9 +121,7 @@ def take(build_id: str) -> tuple[Build, Claim] | None:
         return build, Claim(build.pk, build.attempt)
 
 
-def end(
-    build: Build, state: BuildState, *, code: str = "", error: str = "", **fields: Any
-) -> None:
+def end(build: Build, state: BuildState, *, code: str = "", error: str = "", **fields: Any) -> None:
     """Write a build's outcome and announce it, in the caller's transaction."""
     now = timezone.now()
     for name, value in fields.items():

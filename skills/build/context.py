@@ -13,7 +13,6 @@ from asgiref.sync import sync_to_async
 from sandboxes.client import SandboxClient
 from sandboxes.errors import NotFound, SandboxError
 from sandboxes.types import (
-    DEFAULT_USER,
     ExecExit,
     ExecOutput,
     ExecRequest,
@@ -96,7 +95,8 @@ class BuildContext:
 
     @property
     def live(self) -> Sandbox:
-        assert self.sandbox is not None, "the sandbox is made by the first step"
+        if self.sandbox is None:
+            raise BuildFailed("internal", "The build has no sandbox; try it again.")
         return self.sandbox
 
     async def run(
@@ -110,7 +110,7 @@ class BuildContext:
     ) -> ExecExit:
         """Run a command with its output in the log, under `show` (None logs no heading)."""
         if show is not None:
-            self.log.info(f"$ {show or ' '.join(argv)}")
+            self.log.say(f"$ {show or ' '.join(argv)}")
         request = ExecRequest(
             argv=argv,
             cwd=cwd,
@@ -129,7 +129,8 @@ class BuildContext:
         for stream, assembler in lines.items():
             self.log.output(stream, assembler.feed(b"", final=True))
         self.log.end_command()
-        assert end is not None, "exec must end with ExecExit or raise"
+        if end is None:
+            raise BuildFailed("internal", "A command ended without its exit code; try it again.")
         return end
 
     async def must(self, code: str, what: str, *argv: str, **options: Any) -> None:
@@ -166,12 +167,10 @@ class BuildContext:
                 with contextlib.suppress(NotFound):
                     await self.client.delete(sandbox.id)
         except (SandboxError, TimeoutError) as error:
-            self.log.info(f"The build's sandbox could not be deleted yet: {error}")
+            self.log.say(f"The build's sandbox could not be deleted yet: {error}")
             return
         await in_db(
             lambda: Build.objects.filter(pk=self.build.pk, sandbox_id=sandbox.id).update(
                 sandbox_id=""
             )
         )
-
-

@@ -31,6 +31,7 @@ __all__ = [
     "drop",
     "lock_space",
     "mark_broken",
+    "mend",
     "plan_release",
     "release_set",
     "set_candidate",
@@ -44,7 +45,7 @@ __all__ = [
 
 def lock_space(space_id: str) -> Any:
     """The space's row, locked until the end of the transaction, as it is now."""
-    spaces: QuerySet[Any] = apps.get_model("tenants", "Space").objects
+    spaces: QuerySet[Any] = apps.get_model("tenants", "Space").objects.all()
     return (
         spaces.select_for_update(of=("self",))
         .select_related("backend", "current_release", "candidate_release")
@@ -110,7 +111,10 @@ def plan_release(
     release.save(force_insert=True)
     ReleaseSkill.objects.bulk_create(
         ReleaseSkill(
-            release=release, position=item.position, version_id=item.version_id, plan_id=item.plan_id
+            release=release,
+            position=item.position,
+            version_id=item.version_id,
+            plan_id=item.plan_id,
         )
         for item in build.items.all()
     )
@@ -154,9 +158,7 @@ def switch(
             "current_release", "candidate_release", "rollout_percent", "rollout_sessions"
         ]
     )  # fmt: skip
-    Release.objects.filter(pk=release.pk).update(
-        state=ReleaseState.ACTIVE, superseded_at=None
-    )
+    Release.objects.filter(pk=release.pk).update(state=ReleaseState.ACTIVE, superseded_at=None)
     supersede_others(space)
     return _promotion(space, release, kind, actor, reason)
 
@@ -260,12 +262,26 @@ def mark_broken(release: Release, *, problem: str) -> bool:
     return bool(changed)
 
 
+@transaction.atomic
+def mend(release: Release) -> bool:
+    """Its snapshot is there after all. True if it was broken until now."""
+    space = lock_space(release.space_id)
+    serving = release.pk in (space.current_release_id, space.candidate_release_id)
+    changed = Release.objects.filter(pk=release.pk, state=ReleaseState.BROKEN).update(
+        state=ReleaseState.ACTIVE if serving else ReleaseState.SUPERSEDED,
+        problem="",
+        superseded_at=None if serving else timezone.now(),
+    )
+    release.refresh_from_db()
+    return bool(changed)
+
+
 def tell_sessions(promotion: Promotion) -> None:
     """Have the running sessions marked stale. Idempotent: the listeners are, and the promotion keeps that
     they returned. Raises what a listener raises; the sweep tries again."""
     if promotion.sessions_told_at is not None:
         return
-    what = promotion.release and f"release {promotion.release.generation}" or "the base template"
+    what = f"release {promotion.release.generation}" if promotion.release else "the base template"
     notice = Switch(
         space_id=promotion.space_id,
         reason=promotion.reason or f"The space was switched to {what}.",

@@ -45,7 +45,9 @@ async def run(build_id: str, *, settings: BuildSettings | None = None) -> None:
     May be called again at any time: a build that a dead worker left is finished, or begun anew.
     """
     settings = settings or BuildSettings.current()
-    space_id = await in_db(lambda: Build.objects.values_list("space_id", flat=True).get(pk=build_id))
+    space_id = await in_db(
+        lambda: Build.objects.values_list("space_id", flat=True).get(pk=build_id)
+    )
     async with hold_space(space_id) as lock:
         if lock is None:
             return
@@ -63,7 +65,7 @@ async def _build(build: Build, claim: Claim, lock: SpaceLock, settings: BuildSet
         try:
             client = await stack.enter_async_context(await build.space.backend.open_client())
         except SandboxError as error:
-            build_log.info(str(error))
+            build_log.say(str(error))
             await in_db(claim.finish, BuildState.FAILED, code=error.kind, error=str(error))
             return
         context = BuildContext(
@@ -91,7 +93,7 @@ async def _to_the_end(context: BuildContext) -> None:
     try:
         await _supervised(context, _steps(context))
     except BuildCancelled:
-        context.log.info("The build was cancelled.")
+        context.log.say("The build was cancelled.")
         await in_db(context.claim.finish, BuildState.CANCELLED)
     except ClaimLost:
         raise
@@ -99,7 +101,7 @@ async def _to_the_end(context: BuildContext) -> None:
         code, sentence = described(error)
         if code == "internal":
             log.exception("build %s failed", context.build.pk)
-        context.log.info(sentence)
+        context.log.say(sentence)
         fields = {"report": error.report} if isinstance(error, BuildFailed) and error.report else {}
         await in_db(context.claim.finish, BuildState.FAILED, code=code, error=sentence, **fields)
 

@@ -14,7 +14,7 @@ from skills.build.context import BuildContext, in_db
 from skills.build.snapshots import find_by_name, store_of
 from skills.models import Build, BuildState, BuildStep, Release, ReleaseState
 
-__all__ = ["abandon", "delete_sandboxes", "resume", "undo"]
+__all__ = ["abandon", "delete_sandboxes", "resume", "undo", "unswitched"]
 
 _UNDO_S = 60.0
 
@@ -25,7 +25,7 @@ async def resume(context: BuildContext) -> int:
     build = context.build
     if build.attempt == 1:
         return 0
-    context.log.info(f"The worker before this one stopped; this is attempt {build.attempt}.")
+    context.log.say(f"The worker before this one stopped; this is attempt {build.attempt}.")
     await delete_sandboxes(context.client, context.space.tenant_id, build)
     release = await in_db(lambda: Release.objects.filter(build=build).first())
     if release is None:
@@ -35,23 +35,21 @@ async def resume(context: BuildContext) -> int:
         if found is None:
             return 0
         await context.still_mine()
-        await in_db(
-            ledger.activate, release, snapshot_id=found.id, size_bytes=found.size_bytes
-        )
-    context.log.info("Its snapshot exists: only the switch is left.")
+        await in_db(ledger.activate, release, snapshot_id=found.id, size_bytes=found.size_bytes)
+    context.log.say("Its snapshot exists: only the switch is left.")
     return list(BuildStep).index(BuildStep.SWITCH)
 
 
 async def undo(context: BuildContext) -> None:
     """Take back the release of a build that did not succeed. What fails here is the sweep's."""
-    release = await in_db(_unswitched, context.build.pk)
+    release = await in_db(unswitched, context.build.pk)
     if release is None:
         return
     try:
         async with asyncio.timeout(_UNDO_S):
             await abandon(context.client, release)
     except (SandboxError, TimeoutError) as error:
-        context.log.info(f"The snapshot could not be deleted yet: {error}")
+        context.log.say(f"The snapshot could not be deleted yet: {error}")
 
 
 async def abandon(client: SandboxClient, release: Release) -> None:
@@ -76,7 +74,8 @@ async def delete_sandboxes(client: SandboxClient, tenant_id: str, build: Build) 
     return len(found)
 
 
-def _unswitched(build_id: str) -> Release | None:
+def unswitched(build_id: str) -> Release | None:
+    """The release of a build that ended without a switch, if it is still to be undone."""
     build = Build.objects.get(pk=build_id)
     if build.state in (BuildState.SUCCEEDED, BuildState.QUEUED, BuildState.RUNNING):
         return None

@@ -19,6 +19,7 @@ from skills.services.builds import (
     wanted_versions,
 )
 from skills.services.catalog import add_package, archive_skill, open_package, save_plan
+from skills.services.compare import diff_releases
 from skills.services.releases import (
     check_release,
     delete_release,
@@ -37,6 +38,7 @@ __all__ = [
     "check_release",
     "compact",
     "delete_release",
+    "diff_releases",
     "install",
     "open_package",
     "promote_candidate",

@@ -17,8 +17,8 @@ from skills.models import (
     Skill,
     SkillVersion,
 )
-from skills.services.releases import check_percent
 from skills.ports import Actor, Event, SpacePort, announce
+from skills.services.releases import check_percent
 
 __all__ = [
     "apply_hint",
@@ -163,7 +163,9 @@ def cancel_build(*, build: Build, actor: Actor) -> Build:
     if build.state == BuildState.CANCELLED or build.cancel_requested_at:
         return build
     if build.is_finished:
-        raise Conflict("This build is over, so it can't be cancelled; roll back its release instead.")
+        raise Conflict(
+            "This build is over, so it can't be cancelled; roll back its release instead."
+        )
     now = timezone.now()
     build.cancel_requested_at = now
     if build.state == BuildState.QUEUED:
@@ -244,7 +246,8 @@ def _checked(space: SpacePort, versions: Iterable[SkillVersion]) -> SkillSet:
         if version.skill.tenant_id != space.tenant_id:
             raise InvalidRequest(f"There is no skill version {version.pk} in this tenant.")
         if version.skill_id in found:
-            raise InvalidRequest(f"“{version.skill.name}” is named twice; choose one version of it.")
+            raise InvalidRequest(
+                f"“{version.skill.name}” is named twice; choose one version of it."
+            )
         found[version.skill_id] = version.pk
     return tuple(found.items())
-

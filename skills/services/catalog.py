@@ -73,9 +73,7 @@ def archive_skill(*, skill: Skill, actor: Actor) -> Skill:
         skill.archived_at = timezone.now()
         skill.save(update_fields=["archived_at"])
         announce(
-            Event(
-                action="skill.archive", actor=actor, tenant_id=skill.tenant_id, target=skill.name
-            )
+            Event(action="skill.archive", actor=actor, tenant_id=skill.tenant_id, target=skill.name)
         )
     return skill
 
@@ -152,5 +150,10 @@ def _check_name(name: str) -> None:
     """A skill's name is its folder in the sandbox: one harmless path segment that fits the column."""
     if len(name) > 64 or len(name.encode()) > 255:
         raise InvalidRequest(f"The skill's name has {len(name)} characters; use at most 64.")
-    if not name or name.startswith((".", "-")) or any(c in name for c in "/\\\0") or name != name.strip():
+    if (
+        not name
+        or name.startswith((".", "-"))
+        or any(c in name for c in "/\\\0")
+        or name != name.strip()
+    ):
         raise InvalidRequest(f"“{name}” can't be a folder's name; use letters, digits and hyphens.")

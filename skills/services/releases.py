@@ -141,7 +141,9 @@ def why_needed(release: Release, space: SpacePort) -> str:
         return f"{what} is what a running build started from; wait for it or cancel it."
     running = release.live_sessions().count()
     if running:
-        return f"{what} carries {running} running session(s); destroy them or let them move on first."
+        return (
+            f"{what} carries {running} running session(s); destroy them or let them move on first."
+        )
     return ""
 
 

@@ -30,7 +30,7 @@ async def run(context: BuildContext) -> None:
     if not size or not size[0].isdigit():
         raise BuildFailed("sandbox_unfit", "The size of the result can't be measured (du failed).")
     size_bytes, limit = int(size[0]), context.settings.max_bytes
-    context.log.info(f"The result has {size_bytes / 2**20:,.0f} MiB, its base included.")
+    context.log.say(f"The result has {size_bytes / 2**20:,.0f} MiB, its base included.")
     if size_bytes > limit:
         raise BuildFailed(
             "too_large",

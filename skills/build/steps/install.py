@@ -61,7 +61,14 @@ async def _install_apt(context: BuildContext) -> None:
     if not wanted:
         return
     await context.must(
-        "apt_failed", "apt-get update", "apt-get", "update", "-q", "-o", "Acquire::Retries=3", env=ENV
+        "apt_failed",
+        "apt-get update",
+        "apt-get",
+        "update",
+        "-q",
+        "-o",
+        "Acquire::Retries=3",
+        env=ENV,
     )
     await context.must(
         "apt_failed",

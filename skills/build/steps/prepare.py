@@ -31,7 +31,7 @@ async def run(context: BuildContext) -> None:
     build, space = context.build, context.space
     store_of(context.client)
     if not context.items:
-        context.log.info("The space has no skill left: it serves its base template.")
+        context.log.say("The space has no skill left: it serves its base template.")
         await finish_by_clearing(context)
         return
     build.fingerprint = await in_db(lambda: space.backend.fingerprint)
@@ -41,7 +41,7 @@ async def run(context: BuildContext) -> None:
         return
     start = await in_db(_choose, context)
     await _begin(context, start)
-    context.log.info(start.why)
+    context.log.say(start.why)
     try:
         await _create(context, start)
     except (InvalidRequest, NotFound) as error:
@@ -49,10 +49,10 @@ async def run(context: BuildContext) -> None:
         if parent is None or await snapshot_exists(context.client, parent):
             raise
         await in_db(ledger.mark_broken, parent, problem="Its snapshot is gone from the provider.")
-        context.log.info(f"Release {parent.generation} is gone from the provider ({error}).")
+        context.log.say(f"Release {parent.generation} is gone from the provider ({error}).")
         start = await in_db(_choose, context)
         await _begin(context, start)
-        context.log.info(start.why)
+        context.log.say(start.why)
         await _create(context, start)
 
 
@@ -82,7 +82,7 @@ async def _reuse(context: BuildContext) -> bool:
                 ledger.mark_broken, release, problem="Its snapshot is gone from the provider."
             )
             continue
-        context.log.info(
+        context.log.say(
             f"Release {release.generation} was built from the same skills, plans and base: it is used "
             "again."
         )
@@ -140,7 +140,7 @@ async def _create(context: BuildContext, start: Start) -> None:
     space, settings = context.space, context.settings
     policy = settings.policy(context.client.capabilities)
     if settings.registries and policy.outbound:
-        context.log.info("This backend can't limit builds to the registries: outbound is open.")
+        context.log.say("This backend can't limit builds to the registries: outbound is open.")
     request = CreateRequest(
         template=start.parent.snapshot_id if start.parent else context.build.template_id,
         network=policy,
@@ -162,6 +162,6 @@ async def _create(context: BuildContext, start: Start) -> None:
             if not error.retryable or attempt == _TRIES:
                 raise
             pause = min(error.retry_after_s or 2.0**attempt, 30.0)
-            context.log.info(f"{error} Trying again in {pause:.0f} s.")
+            context.log.say(f"{error} Trying again in {pause:.0f} s.")
             await asyncio.sleep(pause)
     await in_db(context.claim.update, sandbox_id=context.live.id)

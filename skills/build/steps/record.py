@@ -30,7 +30,7 @@ async def run(context: BuildContext) -> None:
     context.sizes = await _sizes(context)
     await _write_manifest(context)
     count = sum(len(found) for kind in ("pip", "npm") for found in packages[kind].values())
-    context.log.info(
+    context.log.say(
         f"Recorded {count} Python and Node packages and {len(packages['apt'])} of Debian."
     )
 

@@ -27,7 +27,7 @@ async def run(context: BuildContext) -> None:
         raise BuildFailed("snapshot_failed", "The provider made a snapshot without an id.")
     await in_db(ledger.activate, release, snapshot_id=info.id, size_bytes=info.size_bytes)
     size = f", {info.size_bytes / 2**20:,.0f} MiB" if info.size_bytes else ""
-    context.log.info(f"Release {release.generation} is frozen ({info.id}{size}).")
+    context.log.say(f"Release {release.generation} is frozen ({info.id}{size}).")
 
 
 async def _freeze(context: BuildContext, release: Release) -> SnapshotInfo:

@@ -27,7 +27,7 @@ async def finish_by_switching(
     await context.still_mine()
     await in_db(_switch, context, release, kind)
     context.done = True
-    context.log.info(f"Release {release.generation} serves new sessions now.")
+    context.log.say(f"Release {release.generation} serves new sessions now.")
 
 
 async def finish_by_clearing(context: BuildContext) -> None:

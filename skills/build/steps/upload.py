@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import BinaryIO
+
+from django.core.files import File
 
 from skills.build.context import SCRATCH, BuildContext, Item, in_db
 from skills.build.failures import BuildFailed
@@ -37,12 +38,18 @@ async def run(context: BuildContext) -> None:
         show=None,
     )
     for name in context.remove:
-        context.log.info(f"Removing {name}")
+        context.log.say(f"Removing {name}")
         await context.must(
-            "remove_failed", f"Removing {name}", "rm", "-rf", "--", f"{SKILLS_ROOT}/{name}", show=None
+            "remove_failed",
+            f"Removing {name}",
+            "rm",
+            "-rf",
+            "--",
+            f"{SKILLS_ROOT}/{name}",
+            show=None,
         )
     for item in context.install:
-        context.log.info(f"Uploading {item.name} ({item.version.size_bytes:,} bytes)")
+        context.log.say(f"Uploading {item.name} ({item.version.size_bytes:,} bytes)")
         await _upload(context, item)
 
 
@@ -70,6 +77,6 @@ async def _upload(context: BuildContext, item: Item) -> None:
     )
 
 
-async def _chunks(stream: BinaryIO) -> AsyncIterator[bytes]:
+async def _chunks(stream: File[bytes]) -> AsyncIterator[bytes]:
     while chunk := await asyncio.to_thread(stream.read, _CHUNK):
         yield chunk

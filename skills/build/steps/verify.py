@@ -13,7 +13,7 @@ async def run(context: BuildContext) -> None:
     report = await verify(context)
     for check in report.checks:
         mark = "ok" if check.ok else "FAILED" if check.fatal else "warning"
-        context.log.info(f"{mark}: {check.skill}{': ' if check.skill else ''}{check.name}")
+        context.log.say(f"{mark}: {check.skill}{': ' if check.skill else ''}{check.name}")
     await in_db(context.claim.update, report=report.to_json())
     if report.failed:
         first = report.failed[0]
