@@ -30,7 +30,7 @@ from sandboxes.wire.messages import UploadedFile
 
 __all__ = ["FileRoutes"]
 
-_COALESCE_BYTES = 512 * 1024
+_INFLATE_BYTES = 512 * 1024
 _METADATA_PREFIX = "x-metadata-"
 _MAX_LINKS = 40
 _GZIP = 31
@@ -167,26 +167,11 @@ async def _write(
     user: str,
     metadata: Mapping[str, str],
 ) -> UploadedFile:
-    info = await files.write(path, _coalesced(data), owner=user, metadata=metadata)
+    info = await files.write(path, data, owner=user, metadata=metadata)
     uploaded: UploadedFile = {"name": posixpath.basename(path), "path": path, "type": "file"}
     if info.metadata:
         uploaded["metadata"] = dict(info.metadata)
     return uploaded
-
-
-async def _coalesced(data: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Fewer, larger writes: each one costs a hop to a thread."""
-    pending: list[bytes] = []
-    size_bytes = 0
-    async for chunk in data:
-        pending.append(chunk)
-        size_bytes += len(chunk)
-        if size_bytes >= _COALESCE_BYTES:
-            yield b"".join(pending)
-            pending.clear()
-            size_bytes = 0
-    if pending:
-        yield b"".join(pending)
 
 
 def _decoded(body: AsyncIterator[bytes], encoding: str) -> AsyncIterator[bytes]:
@@ -205,7 +190,7 @@ async def _gunzip(body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         data = chunk
         while data:
             try:
-                inflated = inflater.decompress(data, _COALESCE_BYTES)
+                inflated = inflater.decompress(data, _INFLATE_BYTES)
             except zlib.error:
                 raise InvalidRequest("The body is not valid gzip") from None
             if inflated:
