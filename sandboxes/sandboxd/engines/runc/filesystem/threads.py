@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import ParamSpec, TypeVar
 
 from sandboxes.sandboxd.engines.runc.filesystem.failures import translated
+from sandboxes.sandboxd.engines.runc.waiting import outcome
 
 __all__ = ["in_thread"]
 
@@ -27,14 +28,4 @@ async def in_thread(path: str, function: Callable[P, T], *args: P.args, **kwargs
     loop = asyncio.get_running_loop()
     future = loop.run_in_executor(_pool, lambda: function(*args, **kwargs))
     with translated(path):
-        try:
-            return await asyncio.shield(future)
-        except asyncio.CancelledError:
-            while not future.done():
-                try:
-                    await asyncio.wait([future])
-                except asyncio.CancelledError:
-                    continue
-            if not future.cancelled():
-                future.exception()  # retrieved: the cancellation is what the caller hears of
-            raise
+        return await outcome(future)

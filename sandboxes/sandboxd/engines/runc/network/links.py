@@ -1,0 +1,69 @@
+"""The pair of virtual interfaces between the host and a sandbox's namespace."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+from dataclasses import dataclass
+from pathlib import Path
+
+from sandboxes.errors import Internal
+from sandboxes.sandboxd.engines.runc.network.host import Host
+from sandboxes.sandboxd.engines.runc.network.namespaces import in_namespace, run_tool
+
+__all__ = ["Link", "remove_link"]
+
+_INSIDE = "eth0"
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """Slot n of a pool has the addresses 2n (the host's end) and 2n+1 (the sandbox's), a /31."""
+
+    name: str
+    gateway: ipaddress.IPv4Address
+    address: ipaddress.IPv4Address
+
+    @classmethod
+    def of_slot(cls, host: Host, slot: int) -> Link:
+        first = host.pool.network_address + 2 * slot
+        return cls(f"{host.links}{slot:x}", first, first + 1)
+
+    async def create(self, namespace: Path) -> None:
+        """Replaces what a crash left under its name."""
+        await asyncio.to_thread(self._create_outside, namespace)
+        await in_namespace(namespace, self._configure_inside)
+
+    async def remove(self) -> None:
+        """Idempotent. Both ends are gone when this returns."""
+        await asyncio.to_thread(remove_link, self.name)
+
+    def _create_outside(self, namespace: Path) -> None:
+        if Path("/sys/class/net", self.name).exists():
+            remove_link(self.name)
+        _ip_batch(
+            f"link add {self.name} type veth peer name {_INSIDE} netns {namespace}",
+            f"link set {self.name} addrgenmode none",
+            f"address add {self.gateway}/31 dev {self.name}",
+            f"link set {self.name} up",
+        )
+
+    def _configure_inside(self) -> None:
+        _ip_batch(
+            f"address add {self.address}/31 dev {_INSIDE}",
+            f"link set {_INSIDE} up",
+            f"route add default via {self.gateway}",
+        )
+
+
+def remove_link(name: str) -> None:
+    """Idempotent. Blocks."""
+    try:
+        run_tool("ip", "link", "delete", name)
+    except Internal:
+        if Path("/sys/class/net", name).exists():
+            raise
+
+
+def _ip_batch(*commands: str) -> None:
+    run_tool("ip", "-batch", "-", script="\n".join(commands) + "\n")
