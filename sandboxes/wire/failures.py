@@ -73,7 +73,8 @@ def make(
     message: str = "",
 ) -> SandboxError:
     """An error of this kind with its sentence. `about` names the thing: a sandbox, path or template."""
-    text = message if message and service.own_sentences else _sentence(kind, service, op, about)
+    own = message.strip() if service.own_sentences else ""
+    text = f"{own.removesuffix('.')}." if own else _sentence(kind, service, op, about)
     return kind(
         text,
         provider=service.provider,

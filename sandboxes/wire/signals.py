@@ -31,7 +31,7 @@ _NAMES = {
     30: "power failure",
     31: "bad system call",
 }
-_NUMBERS = {name: number for number, name in _NAMES.items()}
+_NUMBERS = {name.lower(): number for number, name in _NAMES.items()}
 
 
 def signal_status(number: int) -> str:
@@ -42,7 +42,7 @@ def signal_number(status: str) -> int | None:
     """The signal in an `end` event's status, or None if it tells of no signal."""
     if not status.startswith("signal: "):
         return None
-    name = status.removeprefix("signal: ").removesuffix(" (core dumped)")
+    name = status.removeprefix("signal: ").removesuffix(" (core dumped)").lower()
     if name in _NUMBERS:
         return _NUMBERS[name]
     unnamed = re.fullmatch(r"signal (\d+)", name)
