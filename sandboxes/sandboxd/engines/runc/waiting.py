@@ -1,13 +1,21 @@
-"""Waiting for work in a thread that cannot be interrupted."""
+"""Blocking work in threads, which cannot be interrupted."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TypeVar
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
 
-__all__ = ["outcome"]
+__all__ = ["outcome", "run_to_end"]
 
+P = ParamSpec("P")
 T = TypeVar("T")
+
+
+async def run_to_end(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """As `asyncio.to_thread`, but that a cancelled caller waits for the thread: nothing that it
+    then undoes is done afterwards."""
+    return await outcome(asyncio.ensure_future(asyncio.to_thread(function, *args, **kwargs)))
 
 
 async def outcome(future: asyncio.Future[T]) -> T:

@@ -19,6 +19,7 @@ from sandboxes.sandboxd.engines.runc.network.rules import (
     delete_table,
     host_ruleset,
 )
+from sandboxes.sandboxd.engines.runc.waiting import run_to_end
 
 __all__ = ["Host"]
 
@@ -42,14 +43,14 @@ class Host:
         is noticed after a minute at most."""
         async with self._lock:
             if force or time.monotonic() - self._checked_at > _RECHECK_S:
-                await asyncio.to_thread(self._enable, resolvers)
+                await run_to_end(self._enable, resolvers)
                 self._checked_at = time.monotonic()
 
     async def disable(self) -> None:
         """Idempotent."""
         async with self._lock:
             self._checked_at = float("-inf")
-            await asyncio.to_thread(self._disable)
+            await run_to_end(self._disable)
 
     def link_names(self) -> list[str]:
         """The links of this sandboxd that exist. Blocks."""

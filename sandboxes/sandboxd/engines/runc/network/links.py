@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import ipaddress
 from dataclasses import dataclass
 from pathlib import Path
 
 from sandboxes.errors import Internal
 from sandboxes.sandboxd.engines.runc.network.host import Host
+from sandboxes.sandboxd.engines.runc.network.interfaces import (
+    add_default_route,
+    bring_up,
+    set_address,
+)
 from sandboxes.sandboxd.engines.runc.network.namespaces import in_namespace, run_tool
+from sandboxes.sandboxd.engines.runc.waiting import run_to_end
 
 __all__ = ["Link", "remove_link"]
 
@@ -29,31 +34,40 @@ class Link:
         first = host.pool.network_address + 2 * slot
         return cls(f"{host.links}{slot:x}", first, first + 1)
 
+    async def is_whole(self, namespace: Path) -> bool:
+        """Whether it was made to the end: the route inside is the last of it."""
+        if not self._exists():
+            return False
+        routes = await in_namespace(namespace, Path("/proc/thread-self/net/route").read_text)
+        return any(line.split()[1] == "00000000" for line in routes.splitlines()[1:])
+
     async def create(self, namespace: Path) -> None:
         """Replaces what a crash left under its name."""
-        await asyncio.to_thread(self._create_outside, namespace)
+        await run_to_end(self._create_outside, namespace)
         await in_namespace(namespace, self._configure_inside)
 
     async def remove(self) -> None:
         """Idempotent. Both ends are gone when this returns."""
-        await asyncio.to_thread(remove_link, self.name)
+        await run_to_end(remove_link, self.name)
+
+    def _exists(self) -> bool:
+        return Path("/sys/class/net", self.name).exists()
 
     def _create_outside(self, namespace: Path) -> None:
-        if Path("/sys/class/net", self.name).exists():
+        if self._exists():
             remove_link(self.name)
-        _ip_batch(
+        commands = (
             f"link add {self.name} type veth peer name {_INSIDE} netns {namespace}",
             f"link set {self.name} addrgenmode none",
             f"address add {self.gateway}/31 dev {self.name}",
             f"link set {self.name} up",
         )
+        run_tool("ip", "-batch", "-", script="\n".join(commands) + "\n")
 
     def _configure_inside(self) -> None:
-        _ip_batch(
-            f"address add {self.address}/31 dev {_INSIDE}",
-            f"link set {_INSIDE} up",
-            f"route add default via {self.gateway}",
-        )
+        set_address(_INSIDE, ipaddress.IPv4Interface((self.address, 31)))
+        bring_up(_INSIDE)
+        add_default_route(self.gateway)
 
 
 def remove_link(name: str) -> None:
@@ -63,7 +77,3 @@ def remove_link(name: str) -> None:
     except Internal:
         if Path("/sys/class/net", name).exists():
             raise
-
-
-def _ip_batch(*commands: str) -> None:
-    run_tool("ip", "-batch", "-", script="\n".join(commands) + "\n")

@@ -10,10 +10,7 @@ import asyncio
 import concurrent.futures
 import ctypes
 import errno
-import fcntl
 import os
-import socket
-import struct
 import subprocess
 import threading
 from collections.abc import Callable
@@ -21,6 +18,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from sandboxes.errors import Internal, Unavailable, Unsupported
+from sandboxes.sandboxd.engines.runc.network.interfaces import bring_up
 from sandboxes.sandboxd.engines.runc.waiting import outcome
 
 __all__ = ["create_namespace", "in_namespace", "remove_namespace", "run_tool"]
@@ -30,7 +28,6 @@ T = TypeVar("T")
 _CLONE_NEWNET = 0x40000000
 _MS_BIND = 0x1000
 _MNT_DETACH = 2
-_SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 1
 _TOOL_TIMEOUT_S = 30
 
 _SYSCTLS = {
@@ -57,7 +54,7 @@ async def create_namespace(path: Path) -> None:
                 Path("/proc/sys", name).write_text(value)
             except FileNotFoundError:
                 continue  # a kernel without IPv6
-        _loopback_up()
+        bring_up("lo")
         path.touch(mode=0o600, exist_ok=True)
         source = f"/proc/self/task/{threading.get_native_id()}/ns/net".encode()
         _check(_libc.mount(source, os.fsencode(path), None, _MS_BIND, None))
@@ -126,14 +123,6 @@ async def _in_new_thread(function: Callable[[], T]) -> T:
 
     threading.Thread(target=run, name="netns", daemon=True).start()
     return await outcome(asyncio.wrap_future(future))
-
-
-def _loopback_up() -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
-        request = struct.pack("16sH14x", b"lo", 0)
-        reply = fcntl.ioctl(control, _SIOCGIFFLAGS, request)
-        (flags,) = struct.unpack_from("H", reply, 16)
-        fcntl.ioctl(control, _SIOCSIFFLAGS, struct.pack("16sH14x", b"lo", flags | _IFF_UP))
 
 
 def _check(result: int) -> None:

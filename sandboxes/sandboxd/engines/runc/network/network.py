@@ -10,7 +10,7 @@ import os
 import shutil
 import socket
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 from pathlib import Path
 
 from sandboxes.errors import Capacity, InvalidRequest, NotFound
@@ -34,6 +34,7 @@ from sandboxes.sandboxd.engines.runc.network.rules import (
     needs_proxy,
     sandbox_ruleset,
 )
+from sandboxes.sandboxd.engines.runc.waiting import run_to_end
 
 __all__ = ["DEFAULT_POOL", "Network"]
 
@@ -94,8 +95,8 @@ class Network:
     async def start(self, live_ids: Iterable[str]) -> None:
         """Take back what the previous sandboxd laid for these sandboxes, remove all else of it."""
         live = set(live_ids)
-        await asyncio.to_thread(self._records.load)
-        for sandbox_id in await asyncio.to_thread(self._records.on_disk):
+        await run_to_end(self._records.load)
+        for sandbox_id in await run_to_end(self._records.on_disk):
             record = self._records.get(sandbox_id)
             if sandbox_id not in live or record is None:
                 await self.destroy(sandbox_id)
@@ -105,9 +106,9 @@ class Network:
             except Exception:
                 log.exception("the network of sandbox %s could not be taken back", sandbox_id)
         known = {Link.of_slot(self._host, slot).name for slot in self._records.slots()}
-        for name in await asyncio.to_thread(self._host.link_names):
+        for name in await run_to_end(self._host.link_names):
             if name not in known:
-                await asyncio.to_thread(remove_link, name)
+                await run_to_end(remove_link, name)
         if not known:
             await self._host.disable()
 
@@ -126,7 +127,7 @@ class Network:
             namespace = self._records.namespace(sandbox_id)
             try:
                 await create_namespace(namespace)
-                await self._lay(sandbox_id, record, policy)
+                await self._lay(sandbox_id, record, policy, running=False)
             except BaseException:
                 await asyncio.shield(self._remove(sandbox_id))
                 raise
@@ -156,9 +157,10 @@ class Network:
         return await connect_inside(self._records.namespace(sandbox_id), addresses, port)
 
     def proxy_env(self, sandbox_id: str) -> dict[str, str]:
-        """The variables that send programs through the proxy; empty if names aren't restricted."""
-        record = self._record(sandbox_id)
-        if not needs_proxy(record.policy):
+        """The variables that send programs through the proxy; empty if they need none, or if the
+        sandbox's network was lost."""
+        record = self._records.get(sandbox_id)
+        if record is None or not needs_proxy(record.policy):
             return {}
         url = f"http://127.0.0.1:{record.proxy_port}"
         values = {"HTTP_PROXY": url, "HTTPS_PROXY": url, "NO_PROXY": "localhost,127.0.0.1"}
@@ -180,43 +182,45 @@ class Network:
             raise NotFound(f"Sandbox {sandbox_id} has no network; it may have been killed")
         return record
 
-    async def _lay(self, sandbox_id: str, record: Record, policy: NetworkPolicy) -> None:
+    async def _lay(
+        self, sandbox_id: str, record: Record, policy: NetworkPolicy, *, running: bool = True
+    ) -> None:
         """Make what is there fit the policy, from any state. What closes comes before what opens."""
         namespace = self._records.namespace(sandbox_id)
         link = needs_link(policy)
-        if (running := self._proxies.get(sandbox_id)) is not None:
-            running.set_policy(policy)
+        if (serving := self._proxies.get(sandbox_id)) is not None:
+            serving.set_policy(policy)
         if not link and record.slot is not None:
             await self._remove_link(sandbox_id, record)
         record.policy = policy
         self._records.put(sandbox_id, record)
         if link:
-            await self._lay_link(sandbox_id, record, namespace)
+            await self._lay_link(sandbox_id, record, namespace, running=running)
         # Once there, a proxy stays: programs that were told of it know no other way out.
         proxy = needs_proxy(policy) or record.proxy_port is not None
         if proxy and sandbox_id not in self._proxies:
             await self._start_proxy(sandbox_id, record, namespace)
 
-    async def _lay_link(self, sandbox_id: str, record: Record, namespace: Path) -> None:
-        ruleset = sandbox_ruleset(record.policy, self._resolvers.addresses)
-
-        def load_rules() -> None:
-            run_tool("nft", "-f", "-", script=ruleset)
-
-        if record.slot is not None and self._link_exists(record.slot):
-            await in_namespace(namespace, load_rules)
-            await self._host.enable(self._resolvers.addresses)
-            return
+    async def _lay_link(
+        self, sandbox_id: str, record: Record, namespace: Path, *, running: bool
+    ) -> None:
         async with self._links:
             await self._host.enable(self._resolvers.addresses)
             if record.slot is None:
                 record.slot = await self._free_slot()
                 self._records.put(sandbox_id, record)
-        await in_namespace(namespace, load_rules)
-        await Link.of_slot(self._host, record.slot).create(namespace)
+        link = Link.of_slot(self._host, record.slot)
+        ruleset = sandbox_ruleset(record.policy, self._resolvers.addresses)
 
-    def _link_exists(self, slot: int) -> bool:
-        return Path("/sys/class/net", Link.of_slot(self._host, slot).name).exists()
+        def load_rules() -> None:
+            run_tool("nft", "-f", "-", script=ruleset)
+
+        if not running:  # nothing can use the link before its rules are there
+            await _all_of(in_namespace(namespace, load_rules), link.create(namespace))
+            return
+        await in_namespace(namespace, load_rules)
+        if not await link.is_whole(namespace):
+            await link.create(namespace)
 
     async def _remove_link(self, sandbox_id: str, record: Record) -> None:
         if record.slot is None:
@@ -229,7 +233,7 @@ class Network:
                 await self._host.disable()
 
     async def _free_slot(self) -> int:
-        taken = self._records.slots() | await asyncio.to_thread(self._host.slots_in_use)
+        taken = self._records.slots() | await run_to_end(self._host.slots_in_use)
         for step in range(self._slots):
             slot = (self._next_slot + step) % self._slots
             if slot not in taken:
@@ -259,8 +263,15 @@ class Network:
         record = self._records.get(sandbox_id)
         if record is not None:
             await self._remove_link(sandbox_id, record)
-        await asyncio.to_thread(remove_namespace, self._records.namespace(sandbox_id))
+        await run_to_end(remove_namespace, self._records.namespace(sandbox_id))
         self._records.remove(sandbox_id)
+
+
+async def _all_of(*work: Awaitable[None]) -> None:
+    """At once, each to its end; then the first failure is raised."""
+    for result in await asyncio.gather(*work, return_exceptions=True):
+        if isinstance(result, BaseException):
+            raise result
 
 
 def _listen_on(port: int | None) -> socket.socket:

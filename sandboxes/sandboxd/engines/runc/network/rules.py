@@ -25,10 +25,11 @@ VETH_PREFIX = "sy"
 """Every sandbox's link on the host, of any sandboxd, begins with this."""
 
 # A reset also ends connections that a new policy forbids; they would otherwise linger for minutes.
-_REFUSE = (
-    "meta l4proto tcp reject with tcp reset",
-    "reject with icmpx admin-prohibited",
-)
+_REFUSE = """  chain refuse {
+    meta l4proto tcp reject with tcp reset
+    reject with icmpx admin-prohibited
+  }
+"""
 
 
 def needs_link(policy: NetworkPolicy) -> bool:
@@ -46,15 +47,17 @@ def sandbox_ruleset(policy: NetworkPolicy, resolvers: Sequence[str]) -> str:
     the host's resolver is open for DNS whenever names may be resolved at all: it is a service of
     the host, like the route. Packets are judged one by one, so that a change is felt by
     connections that exist."""
-    output = ['oifname "lo" accept', *_refuse(f"ip daddr {LINK_LOCAL}")]
+    output = ['oifname "lo" accept', f"ip daddr {LINK_LOCAL} goto refuse"]
     if policy.allowed_networks:
         output.append(f"ip daddr {_set(policy.allowed_networks)} accept")
     if resolvers and not policy.closed_by_default:
         output += _dns(resolvers)
     if policy.deny:
-        output += _refuse(f"ip daddr {_set(policy.deny)}")
-    output += _refuse(f"ip daddr {_set(str(block) for block in ALWAYS_DENIED)}")
-    output += _refuse("") if policy.closed_by_default else ["meta nfproto ipv4 accept", "drop"]
+        output.append(f"ip daddr {_set(policy.deny)} goto refuse")
+    output.append(f"ip daddr {_set(str(block) for block in ALWAYS_DENIED)} goto refuse")
+    if not policy.closed_by_default:
+        output.append("meta nfproto ipv4 accept")
+    output.append("goto refuse")
     chains = [
         _chain("output", "filter hook output priority filter", output),
         _chain(
@@ -88,24 +91,24 @@ def host_ruleset(table: str, *, links: str, pool: str, resolvers: Sequence[str])
             [
                 f"{ours} {answers}",
                 *(f"{ours} {rule}" for rule in _dns(resolvers)),
-                *_refuse(ours),
+                f"{ours} goto refuse",
             ],
         ),
         _chain(
             "forward",
             "filter hook forward priority filter",
             [
-                *_refuse(f"{ours} {any_sandbox}"),
-                *_refuse(f"{ours} ip daddr {LINK_LOCAL}"),
+                f"{ours} {any_sandbox} goto refuse",
+                f"{ours} ip daddr {LINK_LOCAL} goto refuse",
                 f"{ours} accept",
                 f"{to_ours} {answers}",
-                *_refuse(to_ours),
+                f"{to_ours} goto refuse",
             ],
         ),
         _chain(
             "output",
             "filter hook output priority filter",
-            [f"{to_ours} {answers}", *_refuse(to_ours)],
+            [f"{to_ours} {answers}", f"{to_ours} goto refuse"],
         ),
         _chain(
             "postrouting",
@@ -119,10 +122,6 @@ def host_ruleset(table: str, *, links: str, pool: str, resolvers: Sequence[str])
 def delete_table(table: str) -> str:
     """Deletes it whether or not it is there."""
     return f"table inet {table}\ndelete table inet {table}\n"
-
-
-def _refuse(match: str) -> list[str]:
-    return [f"{match} {verdict}".strip() for verdict in _REFUSE]
 
 
 def _dns(resolvers: Sequence[str]) -> list[str]:
@@ -143,4 +142,4 @@ def _chain(name: str, kind: str, rules: Iterable[str]) -> str:
 
 
 def _table(name: str, chains: Iterable[str]) -> str:
-    return f"table inet {name} {{\n{''.join(chains)}}}\n"
+    return f"table inet {name} {{\n{_REFUSE}{''.join(chains)}}}\n"
