@@ -66,7 +66,7 @@ def _served(namespace: str, target: Target) -> Iterator[None]:
         deadline = time.monotonic() + 10
         while True:
             try:
-                with urllib.request.urlopen(target.url(), timeout=1):
+                with urllib.request.urlopen(target.url(), timeout=1):  # noqa: S310
                     break
             except OSError:
                 if time.monotonic() > deadline:
