@@ -139,14 +139,20 @@ async def internet(directory: Path) -> AsyncIterator[Internet]:
 
 
 @pytest.fixture
-def make_network(directory: Path, internet: Internet, tmp_path: Path) -> Callable[[], Network]:
+async def make_network(
+    directory: Path, internet: Internet, tmp_path: Path
+) -> AsyncIterator[Callable[[], Network]]:
     conf = tmp_path / "resolv.conf"
     conf.write_text(f"nameserver {internet.resolver}\n")
+    made: list[Network] = []
 
     def make() -> Network:
-        return Network(directory, resolvers=Resolvers((conf,)), resolve=internet.resolve)
+        made.append(Network(directory, resolvers=Resolvers((conf,)), resolve=internet.resolve))
+        return made[-1]
 
-    return make
+    yield make
+    for network in made:
+        await network.aclose()
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import json
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,6 @@ from sandboxes.sandboxd.engines.runc.waiting import run_to_end
 __all__ = ["Host"]
 
 _IP_FORWARD = Path("/proc/sys/net/ipv4/ip_forward")
-_RECHECK_S = 60.0
 
 
 class Host:
@@ -36,20 +34,26 @@ class Host:
         self.links = f"{VETH_PREFIX}{tag}"
         self._table = f"skillyard_{tag}"
         self._lock = asyncio.Lock()
-        self._checked_at = float("-inf")
+        self._enabled = False
 
-    async def enable(self, resolvers: Sequence[str], *, force: bool = False) -> None:
-        """Idempotent, and cheap when it was called lately: a firewall that was started meanwhile
-        is noticed after a minute at most."""
+    async def enable(self, resolvers: Sequence[str]) -> None:
+        """Idempotent; free while it is enabled already."""
         async with self._lock:
-            if force or time.monotonic() - self._checked_at > _RECHECK_S:
+            if not self._enabled:
                 await run_to_end(self._enable, resolvers)
-                self._checked_at = time.monotonic()
+                self._enabled = True
+
+    async def restore(self, resolvers: Sequence[str]) -> None:
+        """Put back what somebody flushed, and go past a firewall that was started meanwhile. Does
+        nothing while it is not enabled."""
+        async with self._lock:
+            if self._enabled:
+                await run_to_end(self._enable, resolvers)
 
     async def disable(self) -> None:
         """Idempotent."""
         async with self._lock:
-            self._checked_at = float("-inf")
+            self._enabled = False
             await run_to_end(self._disable)
 
     def link_names(self) -> list[str]:
@@ -58,12 +62,14 @@ class Host:
         return [name for name in names if name.startswith(self.links)]
 
     def overlap(self) -> str | None:
-        """A route of the host inside our pool, or one that the pool is inside of. Blocks."""
-        for route in _ip_json("-4", "route", "show", "table", "all"):
-            if route["dst"] == "default" or route.get("dev", "").startswith(VETH_PREFIX):
+        """A route of the host that the pool meets. Blocks."""
+        for route in _ip_json("-4", "route", "show"):
+            if route["dst"] == "default":
                 continue
-            if ipaddress.ip_network(route["dst"]).overlaps(self.pool):
-                return f"{route['dst']} on {route.get('dev', 'no device')}"
+            network = ipaddress.ip_network(route["dst"])
+            # A pair of addresses in the pool is a link's, of this sandboxd or another.
+            if network.overlaps(self.pool) and network.prefixlen != 31:
+                return f"{network} on {route.get('dev', 'no device')}"
         return None
 
     def slots_in_use(self) -> set[int]:

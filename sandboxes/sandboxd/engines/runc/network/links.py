@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import socket
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,7 +37,7 @@ class Link:
 
     async def is_whole(self, namespace: Path) -> bool:
         """Whether it was made to the end: the route inside is the last of it."""
-        if not self._exists():
+        if not _exists(self.name):
             return False
         routes = await in_namespace(namespace, Path("/proc/thread-self/net/route").read_text)
         return any(line.split()[1] == "00000000" for line in routes.splitlines()[1:])
@@ -50,11 +51,8 @@ class Link:
         """Idempotent. Both ends are gone when this returns."""
         await run_to_end(remove_link, self.name)
 
-    def _exists(self) -> bool:
-        return Path("/sys/class/net", self.name).exists()
-
     def _create_outside(self, namespace: Path) -> None:
-        if self._exists():
+        if _exists(self.name):
             remove_link(self.name)
         commands = (
             f"link add {self.name} type veth peer name {_INSIDE} netns {namespace}",
@@ -75,5 +73,13 @@ def remove_link(name: str) -> None:
     try:
         run_tool("ip", "link", "delete", name)
     except Internal:
-        if Path("/sys/class/net", name).exists():
+        if _exists(name):
             raise
+
+
+def _exists(name: str) -> bool:
+    try:
+        socket.if_nametoindex(name)
+    except OSError:
+        return False
+    return True

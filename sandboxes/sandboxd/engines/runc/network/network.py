@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Iterable
 from pathlib import Path
 
-from sandboxes.errors import Capacity, InvalidRequest, NotFound
+from sandboxes.errors import Capacity, InvalidRequest, NotFound, SandboxError
 from sandboxes.network import NetworkPolicy
 from sandboxes.sandboxd.engines.base import Connection
 from sandboxes.sandboxd.engines.runc.network.connections import connect_inside
@@ -42,6 +42,7 @@ log = logging.getLogger(__name__)
 
 DEFAULT_POOL = "10.213.0.0/16"
 _PROXY_PORT = 3128
+_RESTORE_EVERY_S = 60.0
 
 
 class Network:
@@ -70,6 +71,7 @@ class Network:
         self._proxies: dict[str, Proxy] = {}
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._links = asyncio.Lock()
+        self._keeper: asyncio.Task[None] | None = None
 
     def capabilities(self) -> dict[str, bool]:
         """Named as in `Capabilities`."""
@@ -111,9 +113,13 @@ class Network:
                 await run_to_end(remove_link, name)
         if not known:
             await self._host.disable()
+        self._keeper = asyncio.create_task(self._keep_host())
 
     async def aclose(self) -> None:
         """Let go without touching a sandbox; connections through a proxy end."""
+        if self._keeper is not None:
+            self._keeper.cancel()
+            await asyncio.wait([self._keeper])
         proxies = list(self._proxies.values())
         self._proxies.clear()
         for proxy in proxies:
@@ -175,6 +181,15 @@ class Network:
         """What the proxy refused lately, oldest first."""
         proxy = self._proxies.get(sandbox_id)
         return proxy.recent_denials() if proxy else []
+
+    async def _keep_host(self) -> None:
+        """Administrators reload their firewall, and Docker starts late: both undo what we need."""
+        while True:
+            await asyncio.sleep(_RESTORE_EVERY_S)
+            try:
+                await self._host.restore(self._resolvers.addresses)
+            except SandboxError as error:
+                log.warning("the host's rules could not be restored: %s", error)
 
     def _record(self, sandbox_id: str) -> Record:
         record = self._records.get(sandbox_id)
