@@ -138,7 +138,12 @@ class Supervisor:
             self._announce(f"{name} exited with {code}; starting it again in {pause:.1f} s")
             await asyncio.sleep(pause)
             pause = min(pause * 2, _LONGEST_PAUSE_S)
-            running = await self._spawn(running.child)
+            spawning = asyncio.create_task(self._spawn(running.child))
+            try:
+                running = await asyncio.shield(spawning)
+            except asyncio.CancelledError:
+                await spawning  # so that `stop` knows of it
+                raise
 
     async def _end(self, running: _Running) -> None:
         process = running.process
