@@ -17,10 +17,7 @@ from redis.exceptions import LockError, RedisError
 
 from sandboxes.errors import Unavailable
 
-__all__ = ["LEASE_S", "SpaceLock", "hold_space"]
-
-LEASE_S = 60.0
-"""A worker that died holds the lock for this long at most."""
+__all__ = ["SpaceLock", "hold_space"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +35,9 @@ class SpaceLock:
 
 
 @asynccontextmanager
-async def hold_space(space_id: str, *, lease_s: float = LEASE_S) -> AsyncIterator[SpaceLock | None]:
-    """The space's build lock, or None at once if another worker has it."""
+async def hold_space(space_id: str, *, lease_s: float = 60.0) -> AsyncIterator[SpaceLock | None]:
+    """The space's build lock, or None at once if another worker has it. A holder that died without giving
+    it back has it for `lease_s` at most."""
     redis = Redis.from_url(settings.REDIS_URL, socket_timeout=10, socket_connect_timeout=5)
     name = f"{settings.REDIS_NAMESPACE}:build:{{{space_id}}}:lock"
     lock = Lock(redis, name, timeout=lease_s, thread_local=False)

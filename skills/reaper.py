@@ -260,7 +260,8 @@ def _to_dispatch(settings: BuildSettings) -> list[str]:
                 found.append(build.pk)
             continue
         # Its message may still be waiting: ask again only now and then.
-        patience = _REDISPATCH if build.heartbeat_at else timedelta(seconds=30)
+        first_time = timedelta(seconds=settings.queued_after_s)
+        patience = _REDISPATCH if build.heartbeat_at else first_time
         if heard < now - patience:
             Build.objects.filter(pk=build.pk, state=BuildState.QUEUED).update(heartbeat_at=now)
             found.append(build.pk)

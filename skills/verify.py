@@ -124,12 +124,23 @@ class Report:
 
 
 async def verify(context: BuildContext) -> Report:
-    """Check every skill of the build, kept ones included. Raises BuildFailed only if it can't look."""
+    """Check every skill of the build, kept ones included. Raises BuildFailed only if it can't look.
+
+    A kept skill was verified when it was installed: while this build left the system alone, only what lies
+    in its folder is looked at again.
+    """
     report = Report()
     await context.write(f"{_FOLDER}/checker.py", _CHECKER.read_bytes())
     report.checks.append(await _workspace(context))
+    touched = any(
+        item.plan.items(StepKind.APT) or item.plan.items(StepKind.COMMAND)
+        for item in context.install
+    )
     for item in context.items:
-        report.checks += judge(item, await _look(context, item))
+        deep = touched or item in context.install
+        report.checks += judge(item, await _look(context, item, deep=deep))
+        if not deep:
+            continue
         for line in item.plan.items(StepKind.CHECK):
             report.checks.append(await _own_check(context, item, line))
     return report
@@ -145,10 +156,11 @@ async def _workspace(context: BuildContext) -> Check:
     )
 
 
-async def _look(context: BuildContext, item: Item) -> Mapping[str, Any]:
+async def _look(context: BuildContext, item: Item, *, deep: bool) -> Mapping[str, Any]:
     path = f"{_FOLDER}/{item.version.digest}.json"
     wanted = {
         "path": item.path,
+        "deep": deep,
         "files": [file["path"] for file in item.version.inspection["files"]],
         "pip": [normalised(Requirement(line).name) for line in item.plan.items(StepKind.PIP)],
         "npm": [item_key(StepKind.NPM, line) for line in item.plan.items(StepKind.NPM)],

@@ -41,10 +41,11 @@ def main(path: str) -> None:
     root = wanted["path"]
     files(root, wanted["files"], add)
     closed(root, add)
-    distributions(wanted["pip"], add)
+    distributions(wanted["pip"], wanted["deep"], add)
     node_packages(root, wanted["npm"], add)
-    scripts(root, wanted["files"], add)
-    imports(root, wanted["files"], add)
+    if wanted["deep"]:
+        scripts(root, wanted["files"], add)
+        imports(root, wanted["files"], add)
     sys.stdout.write(json.dumps({"environment": environment(), "checks": checks}))
 
 
@@ -80,17 +81,17 @@ def closed(root: str, add: Add) -> None:
     add("closed", str(len(writable)), not writable, "\n".join(sorted(set(writable))[:20]))
 
 
-def distributions(names: list[str], add: Add) -> None:
+def distributions(names: list[str], deep: bool, add: Add) -> None:
     for name in names:
         try:
             found = importlib.metadata.distribution(name)
         except importlib.metadata.PackageNotFoundError:
             add("distribution", name, False, "It is not installed.", version=None)
             continue
-        module = module_of(found, name)
-        error = import_error(module) if module else ""
         add("distribution", name, True, version=found.version)
+        module = module_of(found, name) if deep else None
         if module:
+            error = import_error(module)
             add("importable", name, not error, error, module=module)
 
 

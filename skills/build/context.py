@@ -74,6 +74,9 @@ class BuildContext:
     """Those of `items` that the sandbox does not have yet, in order."""
     remove: list[str] = field(default_factory=list)
     """Folders' names that the sandbox has and the result must not."""
+    kept_python: frozenset[str] = frozenset()
+    """Of `install`, by name: a new version of a skill whose .venv fits as it is."""
+    kept_node: frozenset[str] = frozenset()
     sandbox: Sandbox | None = None
     packages: dict[str, Any] = field(default_factory=dict)
     sizes: dict[str, int] = field(default_factory=dict)

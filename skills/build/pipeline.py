@@ -48,7 +48,7 @@ async def run(build_id: str, *, settings: BuildSettings | None = None) -> None:
     space_id = await in_db(
         lambda: Build.objects.values_list("space_id", flat=True).get(pk=build_id)
     )
-    async with hold_space(space_id) as lock:
+    async with hold_space(space_id, lease_s=settings.lease_s) as lock:
         if lock is None:
             return
         taken = await in_db(take, build_id)

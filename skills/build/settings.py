@@ -42,6 +42,10 @@ class BuildSettings:
     heartbeat_s: float = 5.0
     stuck_after_s: float = 90.0
     """A worker that was silent for this long is dead."""
+    lease_s: float = 60.0
+    """How long a dead worker keeps its space's lock at most."""
+    queued_after_s: float = 30.0
+    """A build that nobody has taken up for this long is handed to a worker again."""
 
     @classmethod
     def current(cls) -> BuildSettings:

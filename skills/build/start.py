@@ -28,6 +28,10 @@ class Start:
     install: tuple[Item, ...]
     remove: tuple[str, ...]
     why: str
+    kept_python: frozenset[str] = frozenset()
+    """Of `install`: another version stands there with exactly the same Python requirements, so its packages
+    stay at the versions that they resolved to."""
+    kept_node: frozenset[str] = frozenset()
 
 
 def inputs_digest(template_id: str, items: Iterable[Item]) -> str:
@@ -74,6 +78,7 @@ def choose_start(
     wanted = {item.name: item for item in items}
     gone: list[str] = []
     kept: set[str] = set()
+    same: dict[StepKind, set[str]] = {StepKind.PIP: set(), StepKind.NPM: set()}
     for old in carried:
         name = old.version.skill.name
         new = wanted.get(name)
@@ -85,10 +90,17 @@ def choose_start(
                 f"“{name}” changed the system outside its folder and does not stay as it is: the build "
                 "starts from the base template."
             )
-        gone.append(name)
+        if new is None:
+            gone.append(name)
+            continue
+        for kind, names in same.items():
+            if new.plan.items(kind) and new.plan.items(kind) == old.plan.plan().items(kind):
+                names.add(name)
     return Start(
         parent=parent,
         install=tuple(item for item in items if item.name not in kept),
         remove=tuple(gone),
         why=f"The build starts from release {parent.generation} and keeps {len(kept)} skill(s) of it.",
+        kept_python=frozenset(same[StepKind.PIP]),
+        kept_node=frozenset(same[StepKind.NPM]),
     )

@@ -17,8 +17,6 @@ ENV = {
     "UV_CACHE_DIR": f"{SCRATCH}/uv",
     # Within one file system a package of two skills is stored once.
     "UV_LINK_MODE": "hardlink",
-    # The session's user can't write .pyc files into the skill: without this each run compiles anew.
-    "UV_COMPILE_BYTECODE": "1",
     "UV_NO_PROGRESS": "1",
     "UV_PYTHON_DOWNLOADS": "never",
     "npm_config_cache": f"{SCRATCH}/npm",
@@ -84,6 +82,9 @@ async def _install_python(context: BuildContext, item: Item) -> None:
     if not wanted:
         return
     venv = f"{item.path}/.venv"
+    if item.name in context.kept_python:
+        context.log.say(f"{item.name} needs the same Python packages as before: they are kept.")
+        return
     await context.must(
         "pip_failed",
         f"Making the virtual environment of {item.name}",
@@ -100,11 +101,23 @@ async def _install_python(context: BuildContext, item: Item) -> None:
         env=ENV,
         show=f"uv pip install {' '.join(str(Requirement(line)) for line in wanted)}",
     )
+    # The session's user can't write .pyc files into the skill: without this each run compiles anew. Suites
+    # of tests are left out: they are the most of it and nobody imports them. A package may well carry files
+    # for another Python, so the exit code says nothing.
+    await context.run(
+        *(f"{venv}/bin/python", "-m", "compileall", "-q", "-q", "-j", "0"),
+        *("-x", r"[/\\]tests[/\\]", f"{venv}/lib"),
+        env=ENV,
+        show="python -m compileall",
+    )
 
 
 async def _install_node(context: BuildContext, item: Item) -> None:
     wanted = item.plan.items(StepKind.NPM)
     if not wanted:
+        return
+    if item.name in context.kept_node:
+        context.log.say(f"{item.name} needs the same Node packages as before: they are kept.")
         return
     await context.must(
         "npm_failed",

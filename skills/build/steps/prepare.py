@@ -127,6 +127,7 @@ async def _begin(context: BuildContext, start: Start) -> None:
     build = context.build
     build.parent = start.parent
     context.install, context.remove = list(start.install), list(start.remove)
+    context.kept_python, context.kept_node = start.kept_python, start.kept_node
     await in_db(
         context.claim.update,
         parent=start.parent,

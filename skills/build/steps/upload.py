@@ -18,13 +18,16 @@ _CHUNK = 256 * 1024
 _PLACE = f"""
 set -eu
 umask 022
-root={SKILLS_ROOT}
-mkdir -p "$root"
-rm -rf -- "$root/$1"
-mkdir -- "$root/$1"
-tar -x -f "$2" -C "$root/$1" --no-same-owner --no-overwrite-dir
-chown -R root:root -- "$root/$1"
-rm -f -- "$2"
+skill="{SKILLS_ROOT}/$1" archive=$2
+shift 2
+if test -d "$skill" && test ! -L "$skill"; then
+  find "$skill" -mindepth 1 -maxdepth 1 "$@" -exec rm -rf -- {{}} +
+else
+  rm -rf -- "$skill"
+  mkdir -- "$skill"
+fi
+tar -x -f "$archive" -C "$skill" --no-same-owner --no-overwrite-dir
+rm -f -- "$archive"
 """
 
 
@@ -73,6 +76,8 @@ async def _upload(context: BuildContext, item: Item) -> None:
         "place",
         item.name,
         path,
+        *(("!", "-name", ".venv") if item.name in context.kept_python else ()),
+        *(("!", "-name", "node_modules") if item.name in context.kept_node else ()),
         show=None,
     )
 
