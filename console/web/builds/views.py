@@ -15,6 +15,7 @@ from django.http import Http404, HttpResponse, StreamingHttpResponse
 from django.shortcuts import redirect
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_POST
+from django_htmx.http import HttpResponseClientRefresh
 
 from console.tenants.access import Action
 from console.web.requests import ConsoleRequest, page
@@ -83,6 +84,9 @@ def builds(request: ConsoleRequest, space_id: str | None = None) -> HttpResponse
 
 def build(request: ConsoleRequest, build_id: str) -> HttpResponse:
     row = _build(request, build_id)
+    if request.htmx and row.is_finished:
+        # What can be done next differs all over the page, so the poll ends by loading it anew.
+        return HttpResponseClientRefresh()
     return page(
         request,
         "builds/build.html",
