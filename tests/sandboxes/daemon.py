@@ -183,7 +183,8 @@ def _lines(path: str) -> list[str]:
 
 
 def _process_groups() -> Iterator[tuple[str, str]]:
+    """Of everything that runs; the dead that the host's init has yet to reap do not."""
     for path in Path("/proc").iterdir():
-        if path.name.isdigit():
-            state = _lines(f"{path}/stat")[:1]
-            yield f"{path.name} {state}", "\n".join(_lines(f"{path}/cgroup"))
+        stat = "".join(_lines(f"{path}/stat")[:1]) if path.name.isdigit() else ""
+        if stat and not stat.rpartition(")")[2].lstrip().startswith("Z"):
+            yield stat[:60], "\n".join(_lines(f"{path}/cgroup"))
