@@ -153,9 +153,9 @@ class NetworkPolicy:
         return None
 
     def decide_address(self, address: str) -> Decision:
-        """May a sandbox reach this IPv4 address?"""
+        """May a sandbox reach this address? Policies speak of IPv4; sandboxes have no IPv6."""
         ip = ipaddress.ip_address(address)
-        if ip in LINK_LOCAL:
+        if ip.version == 6 or ip in LINK_LOCAL:
             return Decision(verdict=Verdict.DENIED, rule="built-in")
         if rule := _covering(ip, self.allowed_networks):
             return Decision(verdict=Verdict.ALLOWED, rule=rule)
