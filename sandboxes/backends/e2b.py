@@ -24,7 +24,7 @@ from sandboxes.client import (
     Terminal,
     TerminalAccess,
 )
-from sandboxes.errors import Conflict, InvalidRequest, NotFound, SandboxError, Unsupported
+from sandboxes.errors import Conflict, NotFound, SandboxError, Unsupported
 from sandboxes.network import NetworkPolicy
 from sandboxes.registry import setting
 from sandboxes.types import (
@@ -145,12 +145,17 @@ class E2BClient(SandboxClient):
 
     @classmethod
     async def open(
-        cls, settings: WireSettings, *, transport: httpx.AsyncBaseTransport | None = None
+        cls,
+        settings: WireSettings,
+        *,
+        sandboxd_only: bool = False,
+        transport: httpx.AsyncBaseTransport | None = None,
     ) -> E2BClient:
-        """A client for whichever server is there: probes its routes and its capabilities."""
+        """A client for whichever server is there: probes its routes and its capabilities.
+        `sandboxd_only` refuses any other server than sandboxd."""
         wire = WireClient(settings, transport=transport)
         try:
-            engine = await _engine(wire)
+            engine = await _engine(wire, required=sandboxd_only)
             routes: Routes = (
                 "v2" if engine is not None or await wire.control.has_v2_routes() else "v1"
             )
@@ -222,15 +227,13 @@ class E2BClient(SandboxClient):
         return self._terminal if self.capabilities.terminal else None
 
 
-async def _engine(wire: WireClient) -> Mapping[str, Any] | None:
+async def _engine(wire: WireClient, *, required: bool) -> Mapping[str, Any] | None:
     """What sandboxd says of itself, or None from a server that has no such route."""
     try:
         return await wire.control.engine()
-    except (NotFound, InvalidRequest):
-        return None
     except SandboxError as error:
         # Servers and proxies refuse an unknown route in many ways; only silence is a failure.
-        if error.status is None:
+        if required or error.status is None:
             raise
         return None
 

@@ -54,7 +54,7 @@ async def open_client(settings: Settings) -> SandboxClient:
         control_dial=Dial(socket_path=path),
         data_dial=Dial(socket_path=path),
     )
-    return await E2BClient.open(wire)
+    return await E2BClient.open(wire, sandboxd_only=True)
 
 
 def _check_socket(path: str) -> None:

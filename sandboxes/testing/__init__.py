@@ -51,7 +51,11 @@ from sandboxes.testing.lifecycle import (  # noqa: E402
     LifecycleContract,
     MetadataContract,
 )
-from sandboxes.testing.network import NetworkUpdateContract, OutboundContract  # noqa: E402
+from sandboxes.testing.network import (  # noqa: E402
+    NetworkUpdateContract,
+    OutboundContract,
+    OutboundNameContract,
+)
 from sandboxes.testing.pausing import IdleTimeoutContract, PauseContract  # noqa: E402
 from sandboxes.testing.snapshots import SnapshotContract  # noqa: E402
 from sandboxes.testing.templates import TemplateContract  # noqa: E402
@@ -78,6 +82,7 @@ __all__ = [
     "MetadataContract",
     "NetworkUpdateContract",
     "OutboundContract",
+    "OutboundNameContract",
     "Outside",
     "PauseContract",
     "SandboxFactory",

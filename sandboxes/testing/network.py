@@ -9,7 +9,7 @@ from sandboxes.network import ANYWHERE, CLOSED, OPEN, NetworkPolicy
 from sandboxes.testing.base import Contract, Outside, SandboxFactory, Target, needs, shell
 from sandboxes.types import Sandbox
 
-__all__ = ["NetworkUpdateContract", "OutboundContract"]
+__all__ = ["NetworkUpdateContract", "OutboundContract", "OutboundNameContract"]
 
 
 async def reaches(
@@ -24,12 +24,6 @@ def policy(
     *, outbound: bool, allow: tuple[str, ...] = (), deny: tuple[str, ...] = ()
 ) -> NetworkPolicy:
     return NetworkPolicy.parse(outbound=outbound, inbound=False, allow=allow, deny=deny)
-
-
-def named(target: Target) -> str:
-    if target.name is None:
-        pytest.skip("the servers outside have no names")
-    return target.name
 
 
 class OutboundContract(Contract):
@@ -85,22 +79,32 @@ class OutboundContract(Contract):
         assert await reaches(client, box, outside.first)
         assert not await reaches(client, box, outside.second)
 
-    @needs("outbound_domain_lists")
+
+class OutboundNameContract(Contract):
+    """Needs servers outside that have names."""
+
+    stands_on = ("outbound_switch", "outbound_domain_lists")
+
+    @pytest.fixture(autouse=True)
+    def _named(self, outside: Outside) -> None:
+        if outside.first.name is None or outside.second.name is None:
+            pytest.skip("the servers outside have no names")
+
     async def test_allow_opens_one_name(
         self, client: SandboxClient, sandbox: SandboxFactory, outside: Outside
     ) -> None:
-        box = await sandbox(network=policy(outbound=False, allow=(named(outside.first),)))
+        box = await sandbox(network=policy(outbound=False, allow=(outside.first.name or "",)))
         assert await reaches(client, box, outside.first, by_name=True)
         assert not await reaches(client, box, outside.second, by_name=True)
         assert not await reaches(client, box, outside.second)
 
-    @needs("outbound_domain_lists")
     async def test_a_wildcard_opens_the_names_below(
         self, client: SandboxClient, sandbox: SandboxFactory, outside: Outside
     ) -> None:
-        parent = named(outside.first).split(".", 1)[1]
+        parent = (outside.first.name or "").split(".", 1)[1]
         box = await sandbox(network=policy(outbound=False, allow=(f"*.{parent}",)))
         assert await reaches(client, box, outside.first, by_name=True)
+        assert not await reaches(client, box, outside.second, by_name=True)
 
 
 class NetworkUpdateContract(Contract):

@@ -145,12 +145,12 @@ class ControlPlane:
         )
         if answer.status in (404, 405):
             return False
-        if not answer.ok:
-            error = failures.from_answer(
-                self._plane.service, "open", answer.status, answer.headers, answer.body
-            )
-            if isinstance(error, Authentication | Capacity | Unavailable):
-                raise error
+        service = self._plane.service
+        if answer.ok:
+            raise failures.not_the_protocol(service, "open", answer.status, answer.body)
+        error = failures.from_answer(service, "open", answer.status, answer.headers, answer.body)
+        if isinstance(error, Authentication | Capacity | Unavailable):
+            raise error
         return True
 
     async def engine(self) -> Mapping[str, Any]:

@@ -14,11 +14,11 @@ from contextlib import ExitStack, contextmanager
 
 from sandboxes.testing import Outside, Target
 
-__all__ = ["outside_servers"]
+__all__ = ["FIRST", "SECOND", "outside_servers"]
 
 _GATEWAY = "198.51.100.1"
-_FIRST = Target(address="198.51.100.10", body="first")
-_SECOND = Target(address="198.51.100.20", body="second")
+FIRST = Target(address="198.51.100.10", body="first")
+SECOND = Target(address="198.51.100.20", body="second")
 _SERVER = """
 import http.server, socketserver, sys
 
@@ -44,15 +44,15 @@ def outside_servers(tag: str) -> Iterator[Outside]:
         _run("ip", "link", "add", host_end, "type", "veth", "peer", "name", "eth0", "netns", name)
         _run("ip", "address", "add", f"{_GATEWAY}/24", "dev", host_end)
         _run("ip", "link", "set", host_end, "up")
-        for target in (_FIRST, _SECOND):
+        for target in (FIRST, SECOND):
             _run("ip", "-n", name, "address", "add", f"{target.address}/24", "dev", "eth0")
         _run("ip", "-n", name, "link", "set", "eth0", "up")
         _run("ip", "-n", name, "link", "set", "lo", "up")
         _run("ip", "-n", name, "route", "add", "default", "via", _GATEWAY)
         with ExitStack() as stack:
-            for target in (_FIRST, _SECOND):
+            for target in (FIRST, SECOND):
                 stack.enter_context(_served(name, target))
-            yield Outside(first=_FIRST, second=_SECOND)
+            yield Outside(first=FIRST, second=SECOND)
     finally:
         _run("ip", "netns", "delete", name)
         subprocess.run(["ip", "link", "delete", host_end], capture_output=True)
