@@ -61,6 +61,8 @@ def run(args: argparse.Namespace) -> int:
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
         stream=sys.stderr,
     )
+    logging.getLogger("uvicorn.error").addFilter(_ExpectedBreaks())
+    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(serve(args))
@@ -196,6 +198,13 @@ def _api_key(args: argparse.Namespace) -> str | None:
     if not key:
         raise InvalidRequest(f"{args.api_key_file} is empty; put the API key in it")
     return key
+
+
+class _ExpectedBreaks(logging.Filter):
+    """A stream whose sandbox is gone ends in the middle on purpose; uvicorn takes that for a bug."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return "without completing response" not in record.getMessage()
 
 
 class _Server(uvicorn.Server):

@@ -11,14 +11,18 @@ from dataclasses import dataclass
 from sandboxes.errors import NotFound, SandboxError
 from sandboxes.sandboxd.engines.base import FileSystem
 
-__all__ = ["EVENTS_KEPT", "PolledWatch", "Watch", "WatchEnded", "WatcherRegistry"]
+__all__ = ["EVENTS_KEPT", "PolledWatch", "Watch", "WatchBroken", "WatchEnded", "WatcherRegistry"]
 
 EVENTS_KEPT = 10_000
 """A polled watch that nobody polls drops its oldest events past this."""
 
 
 class WatchEnded(Exception):
-    """The sandbox is gone."""
+    """The watched directory is gone, or cannot be watched any longer."""
+
+
+class WatchBroken(Exception):
+    """The sandbox is gone, or sandboxd is stopping."""
 
 
 class Watch:
@@ -27,7 +31,7 @@ class Watch:
     def __init__(self) -> None:
         self._events: list[tuple[str, str]] = []
         self._ready = asyncio.Event()
-        self._ended: str | None = None
+        self._ended: WatchEnded | WatchBroken | None = None
 
     def put(self, event: tuple[str, str]) -> None:
         self._events.append(event)
@@ -35,8 +39,9 @@ class Watch:
             del self._events[0]
         self._ready.set()
 
-    def end(self, message: str) -> None:
-        self._ended = message
+    def end(self, reason: WatchEnded | WatchBroken) -> None:
+        """The first reason counts."""
+        self._ended = self._ended or reason
         self._ready.set()
 
     def take(self) -> list[tuple[str, str]]:
@@ -45,14 +50,14 @@ class Watch:
         return events
 
     async def wait(self, timeout_s: float) -> list[tuple[str, str]]:
-        """At least one event, or none after `timeout_s`. WatchEnded once the sandbox is gone."""
+        """At least one event, or none after `timeout_s`. Raises the reason once there are no more."""
         if not self._events and self._ended is None:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._ready.wait(), timeout_s)
         if self._events:
             return self.take()
         if self._ended is not None:
-            raise WatchEnded(self._ended)
+            raise self._ended
         return []
 
 
@@ -103,7 +108,7 @@ class WatcherRegistry:
     def close(self, message: str) -> None:
         """Idempotent."""
         for watch in self._watches:
-            watch.end(message)
+            watch.end(WatchBroken(message))
         for task in list(self._tasks):
             task.cancel()
         self._polled.clear()
@@ -138,10 +143,10 @@ async def _pump(
             begun.set_result(None)
             async for event in events:
                 watch.put(event)
-        watch.end("the watched directory is gone")
+        watch.end(WatchEnded("the watched directory is gone"))
     except SandboxError as error:
         if begun.done():
-            watch.end(error.message)
+            watch.end(WatchEnded(error.message))
         else:
             begun.set_exception(error)
     except asyncio.CancelledError:

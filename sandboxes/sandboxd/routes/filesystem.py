@@ -12,8 +12,8 @@ from sandboxes.sandboxd.engines.base import Engine, FileInfo, FileSystem
 from sandboxes.sandboxd.records import rfc3339
 from sandboxes.sandboxd.routes.paths import resolve_path
 from sandboxes.sandboxd.routes.problems import connect_error
-from sandboxes.sandboxd.routes.rpc import Call, ClientStream, ServerStream, Unary
-from sandboxes.sandboxd.watchers import WatchEnded
+from sandboxes.sandboxd.routes.rpc import Call, ClientStream, ServerStream, StreamBroken, Unary
+from sandboxes.sandboxd.watchers import WatchBroken, WatchEnded
 from sandboxes.types import FileType
 from sandboxes.wire.connect import Code, ConnectError
 from sandboxes.wire.messages import EntryInfo, FilesystemEvent
@@ -83,7 +83,9 @@ class FilesystemService:
                 try:
                     events = await watch.wait(call.keepalive_s)
                 except WatchEnded as ended:
-                    raise ConnectError(Code.UNAVAILABLE, str(ended)) from None
+                    raise ConnectError(Code.NOT_FOUND, str(ended)) from None
+                except WatchBroken:
+                    raise StreamBroken from None
                 if not events:
                     yield {"keepalive": {}}
                 for event in events:

@@ -28,7 +28,7 @@ from sandboxes.sandboxd.processes import (
 )
 from sandboxes.sandboxd.routes.paths import resolve_path
 from sandboxes.sandboxd.routes.problems import connect_error
-from sandboxes.sandboxd.routes.rpc import Call, ClientStream, ServerStream, Unary
+from sandboxes.sandboxd.routes.rpc import Call, ClientStream, ServerStream, StreamBroken, Unary
 from sandboxes.wire.connect import Code, ConnectError
 from sandboxes.wire.messages import ProcessConfig, ProcessEnd, ProcessInfo, ProcessSelector
 
@@ -182,8 +182,8 @@ def _event(event: Event) -> Mapping[str, Any]:
             raise ConnectError(
                 Code.DEADLINE_EXCEEDED, "the process ran past its deadline and was killed"
             )
-        case Gone(message):
-            raise ConnectError(Code.UNAVAILABLE, message)
+        case Gone():
+            raise StreamBroken
 
 
 def _end(status: ExitStatus) -> ProcessEnd:

@@ -33,7 +33,13 @@ from sandboxes.wire.connect import (
 )
 from sandboxes.wire.encoding import decode_user_selector
 
-__all__ = ["Call", "ClientStream", "ServerStream", "Unary", "serve"]
+__all__ = ["Call", "ClientStream", "ServerStream", "StreamBroken", "Unary", "serve"]
+
+
+class StreamBroken(Exception):
+    """Stop in mid-stream: the connection closes without a last frame, as it does where a sandbox is
+    killed under its own server. SDKs then ask /health, whose 502 tells them the rest."""
+
 
 DEFAULT_USER = "user"
 _KEEPALIVE_S = 90.0
@@ -153,6 +159,8 @@ async def _answer(method: ServerStream, call: Call, message: Mapping[str, Any], 
             async for reply in replies:
                 await send(_chunk(encode_message(reply)))
         outcome = encode_end()
+    except StreamBroken:
+        return
     except ConnectError as refused:
         outcome = encode_end(refused)
     except SandboxError as failed:

@@ -77,7 +77,11 @@ async def test_refusals_are_sentences_that_name_the_field(http: httpx.AsyncClien
         ({"templateID": "base", "autoPauseMemory": False}, 400, "autoPauseMemory"),
         ({"templateID": "base", "network": {"denyOut": ["x.com"]}}, 400, "x.com"),
         ({"templateID": "base", "network": {"dnsServers": ["1.1.1.1"]}}, 501, "dnsServers"),
-        ({"templateID": "base", "volumeMounts": [{"name": "v", "path": "/v"}]}, 501, "volumeMounts"),
+        (
+            {"templateID": "base", "volumeMounts": [{"name": "v", "path": "/v"}]},
+            501,
+            "volumeMounts",
+        ),
     ]
     for body, status, named in cases:
         response = await http.post("/v2/sandboxes", json=body)
@@ -116,9 +120,7 @@ async def test_two_kills_at_once_kill_once(http: httpx.AsyncClient) -> None:
     assert sorted(codes) == [204, 404]
 
 
-async def test_what_may_be_retried_says_so(
-    http: httpx.AsyncClient, engine: ScriptedEngine
-) -> None:
+async def test_what_may_be_retried_says_so(http: httpx.AsyncClient, engine: ScriptedEngine) -> None:
     engine.fail_next = Unavailable("the engine is busy")
     busy = await http.post("/v2/sandboxes", json={"templateID": "base"})
     assert busy.status_code == 503
