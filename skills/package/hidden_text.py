@@ -26,6 +26,7 @@ _FLAG_BASE = "\U0001f3f4"
 _FLAG_TAGS = re.compile("[\U000e0030-\U000e0039\U000e0061-\U000e007a]{3,6}\U000e007f")
 """Flags of regions (England, Scotland) are a black flag and a few tags: the only honest use."""
 _SHOWN = 8
+_SPAN_CHARACTERS = 2_048
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +39,26 @@ class HiddenRun:
 
 def hidden_runs(text: str) -> Iterator[HiddenRun]:
     """Every run of hidden characters that has no honest reason to be where it is."""
+    for begin, end in _spans(text):
+        for match in _HIDDEN.finditer(text, begin, end):
+            run, start = match[0], match.start()
+            if not _honest(text, run, start, match.end()):
+                yield _described(run, start)
+
+
+def _spans(text: str) -> Iterator[tuple[int, int]]:
+    """The stretches of the text that hold anything but ASCII: asking a string for that is free."""
     if text.isascii():
         return
-    for match in _HIDDEN.finditer(text):
-        run, start = match[0], match.start()
-        if not _honest(text, run, start, match.end()):
-            yield _described(run, start)
+    begin: int | None = None
+    for at in range(0, len(text), _SPAN_CHARACTERS):
+        if not text[at : at + _SPAN_CHARACTERS].isascii():
+            begin = at if begin is None else begin
+        elif begin is not None:
+            yield begin, at
+            begin = None
+    if begin is not None:
+        yield begin, len(text)
 
 
 def _honest(text: str, run: str, start: int, end: int) -> bool:

@@ -34,6 +34,8 @@ _PIPE_TO_SHELL = re.compile(
     r"|\b(?:ba|z)?sh[ \t]+(?:-c[ \t]+[\"']?\$\(|<\()[ \t]*(?:curl|wget)\b"
 )
 _MAX_PER_TEXT = 500
+_MAX_LOOKS = 5_000
+"""Lines looked at for one marker in one file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +52,9 @@ def install_commands(text: str) -> Iterator[InstallCommand]:
     """Every install command in the text, at most a few hundred."""
     seen: set[int] = set()
     for marker in _MARKERS:
-        at = text.find(marker)
-        while at >= 0 and len(seen) < _MAX_PER_TEXT:
+        at, looks = text.find(marker), 0
+        while at >= 0 and len(seen) < _MAX_PER_TEXT and looks < _MAX_LOOKS:
+            looks += 1
             piece, inside = line_at(text, at)
             start = at - inside
             if start not in seen:
@@ -65,11 +68,12 @@ def install_commands(text: str) -> Iterator[InstallCommand]:
 def pipes_to_shell(text: str) -> Iterator[int]:
     """Where a download is handed to a shell (`curl … | sh`), as positions."""
     for marker in ("curl", "wget"):
-        at = text.find(marker)
-        while at >= 0:
+        at, looks = text.find(marker), 0
+        while at >= 0 and looks < _MAX_LOOKS:
+            looks += 1
             piece, inside = line_at(text, at)
             start = at - inside
-            if match := _PIPE_TO_SHELL.search(piece):
+            if ("|" in piece or "(" in piece) and (match := _PIPE_TO_SHELL.search(piece)):
                 yield start + match.start()
             at = text.find(marker, start + len(piece))
 

@@ -21,7 +21,7 @@ from skills.package.types import Finding, PackageFile, Severity
 __all__ = ["safety_report"]
 
 MAX_FINDINGS = 2_000
-_MAX_PER_FILE = 1_000
+_MAX_PER_FILE = 500
 _URL = re.compile(r"https?://[^\s\"'<>()\[\]{}|\\^`\x00-\x1f\u3000-\u303f\uff00-\uffef]{1,2000}")
 _NATIVE = {
     b"\x7fELF": "Linux",

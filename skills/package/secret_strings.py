@@ -1,6 +1,6 @@
 """Strings that look like credentials: found, named, and never shown.
 
-Every pattern has a literal marker that is looked for first; a text without markers costs almost nothing.
+Every pattern begins with a literal marker that is looked for first; a text without markers costs little.
 """
 
 from __future__ import annotations
@@ -9,24 +9,25 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from skills.package.texts import marked
+
 __all__ = ["SecretString", "mask_secrets", "secret_strings"]
 
-_KINDS: tuple[tuple[str, str, re.Pattern[str]], ...] = (
-    ("an AWS access key", "AKIA", re.compile(r"\bAKIA[0-9A-Z]{16}\b")),
-    ("an AWS access key", "ASIA", re.compile(r"\bASIA[0-9A-Z]{16}\b")),
-    ("a GitHub token", "gh", re.compile(r"\bgh[pousr]_[A-Za-z0-9]{30,255}")),
-    ("a GitHub token", "github_pat_", re.compile(r"\bgithub_pat_[A-Za-z0-9_]{20,255}")),
-    ("a GitLab token", "glpat-", re.compile(r"\bglpat-[A-Za-z0-9_-]{20,255}")),
-    ("a Slack token", "xox", re.compile(r"\bxox[abeoprs]-[A-Za-z0-9-]{10,255}")),
-    ("an API key", "sk-", re.compile(r"\bsk-[A-Za-z0-9_-]{20,255}")),
-    ("a Stripe key", "_live_", re.compile(r"\b[sr]k_live_[A-Za-z0-9]{16,255}")),
-    ("a Google API key", "AIza", re.compile(r"\bAIza[0-9A-Za-z_-]{35}")),
-    ("a Hugging Face token", "hf_", re.compile(r"\bhf_[A-Za-z0-9]{30,255}")),
-    ("an npm token", "npm_", re.compile(r"\bnpm_[A-Za-z0-9]{36}\b")),
-    ("a PyPI token", "pypi-AgE", re.compile(r"\bpypi-AgE[A-Za-z0-9_-]{30,512}")),
-    ("a web token", "eyJ", re.compile(r"\beyJ[\w-]{10,2048}\.eyJ[\w-]{10,4096}\.[\w-]{10,1024}")),
-    ("a private key", "PRIVATE KEY", re.compile(r"-----BEGIN [A-Z ]{0,32}PRIVATE KEY-----")),
-    ("a password in an address", "://", re.compile(r"(?<=://)[^\s/:@\"'<>{}$]{1,128}:[^\s/:@\"'<>{}$]{3,256}(?=@)")),
+_KINDS: tuple[tuple[str, tuple[str, ...], re.Pattern[str]], ...] = (
+    ("an AWS access key", ("AKIA", "ASIA"), re.compile(r"A[KS]IA[0-9A-Z]{16}\b")),
+    ("a GitHub token", ("ghp_", "gho_", "ghu_", "ghs_", "ghr_"), re.compile(r"gh._[A-Za-z0-9]{30,255}")),
+    ("a GitHub token", ("github_pat_",), re.compile(r"github_pat_[A-Za-z0-9_]{20,255}")),
+    ("a GitLab token", ("glpat-",), re.compile(r"glpat-[A-Za-z0-9_-]{20,255}")),
+    ("a Slack token", ("xox",), re.compile(r"xox[abeoprs]-[A-Za-z0-9-]{10,255}")),
+    ("an API key", ("sk-",), re.compile(r"(?<![A-Za-z0-9])sk-[A-Za-z0-9_-]{20,255}")),
+    ("a Stripe key", ("sk_live_", "rk_live_"), re.compile(r"[sr]k_live_[A-Za-z0-9]{16,255}")),
+    ("a Google API key", ("AIza",), re.compile(r"AIza[0-9A-Za-z_-]{35}")),
+    ("a Hugging Face token", ("hf_",), re.compile(r"(?<![A-Za-z0-9])hf_[A-Za-z0-9]{30,255}")),
+    ("an npm token", ("npm_",), re.compile(r"npm_[A-Za-z0-9]{36}\b")),
+    ("a PyPI token", ("pypi-AgE",), re.compile(r"pypi-AgE[A-Za-z0-9_-]{30,512}")),
+    ("a web token", ("eyJ",), re.compile(r"eyJ[\w-]{10,2048}\.eyJ[\w-]{10,4096}\.[\w-]{10,1024}")),
+    ("a private key", ("-----BEGIN ",), re.compile(r"-----BEGIN [A-Z ]{0,32}PRIVATE KEY-----")),
+    ("a password in an address", ("://",), re.compile(r"://([^\s/:@\"'<>{}$]{1,128}:[^\s/:@\"'<>{}$]{3,256})@")),
 )  # fmt: skip
 _WORDS = ("key", "token", "secret", "passw", "pwd")
 _ASSIGNED = re.compile(
@@ -39,6 +40,7 @@ _PLACEHOLDER = re.compile(
 )
 _WINDOW_CHARACTERS = 600
 _MAX_ASSIGNED = 500
+_MAX_LOOKS = 20_000
 """Quoted assignments looked at in one file; the other patterns have no such bound."""
 
 
@@ -52,10 +54,10 @@ class SecretString:
 
 def secret_strings(text: str) -> Iterator[SecretString]:
     """Every likely credential with its place. Bounded work on any input."""
-    for kind, marker, pattern in _KINDS:
-        if marker in text:
-            for match in pattern.finditer(text):
-                yield _secret(match.start(), match[0], kind)
+    for kind, markers, pattern in _KINDS:
+        for match in marked(text, markers, pattern, _MAX_LOOKS):
+            group = pattern.groups
+            yield _secret(match.start(group), match[group], kind)
     yield from _assigned(text)
 
 
@@ -78,7 +80,7 @@ def _assigned(text: str) -> Iterator[SecretString]:
     for word in _WORDS:
         at = lowered.find(word)
         looks = 0
-        while at >= 0 and looks < 50 * _MAX_ASSIGNED:
+        while at >= 0 and looks < _MAX_LOOKS:
             looks += 1
             if _assigns(lowered, at + len(word)):
                 match = _ASSIGNED.match(text, at, at + _WINDOW_CHARACTERS)
@@ -91,5 +93,7 @@ def _assigned(text: str) -> Iterator[SecretString]:
 
 
 def _assigns(text: str, after: int) -> bool:
+    if text[after : after + 1] not in "ow\"' \t:=":  # "ow": the rest of passw(ord)
+        return False
     nearby = text[after : after + 14]
     return "=" in nearby or ":" in nearby

@@ -1,24 +1,26 @@
 """Programs and imports that a script uses, found by reading: nothing is imported and nothing runs.
 
-Every pattern here is linear in the length of its input: no nested repetition, no overlap between alternatives.
+Work is linear in the length of the input: patterns have no nested repetition and no overlapping alternatives,
+and those that could begin anywhere are only tried where a literal marker stands.
 """
 
 from __future__ import annotations
 
 import ast
 import re
-import shlex
 import threading
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from skills.package.texts import LineCounter, marked
 from skills.plan.knowledge import APT_OF_PROGRAM, NPM_OF_PROGRAM
 
 __all__ = [
     "Use",
     "node_imports",
     "node_programs",
+    "python_code",
     "python_imports",
     "python_programs",
     "shell_programs",
@@ -30,26 +32,22 @@ _MAX_CALL_CHARACTERS = 2_000
 _KNOWN = APT_OF_PROGRAM.keys() | NPM_OF_PROGRAM.keys()
 _PROGRAM = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,63}")
 
-_PYTHON_TOKENS = re.compile(
-    r"#[^\n]*"
-    r"|\"\"\"(?:[^\"\\]|\\.|\"(?!\"\"))*+(?:\"\"\"|\Z)"
-    r"|'''(?:[^'\\]|\\.|'(?!''))*+(?:'''|\Z)"
-    r"|\"(?:[^\"\\\n]|\\.)*+\"?"
-    r"|'(?:[^'\\\n]|\\.)*+'?",
-    re.DOTALL,
-)
+_PYTHON_TOKEN = re.compile(r"[#\"']")
+_STRING_END = {'"': re.compile(r"(?:[^\"\\\n]|\\.)*\"?"), "'": re.compile(r"(?:[^'\\\n]|\\.)*'?")}
 _IMPORT = re.compile(
-    r"^[ \t]*+(?:import[ \t]++(?P<names>[^\n;(]{1,500})|from[ \t]++(?P<source>\w[\w.]*+)[ \t]++import\b)",
-    re.MULTILINE,
+    r"[ \t]*(?:import[ \t]+(?P<names>[^\n;(]{1,500})|from[ \t]+(?P<source>\w[\w.]*)[ \t]+import\b)"
 )
-_CALL = re.compile(
-    r"(?<![\w.])(?P<module>(?:subprocess|sp|os|shutil|asyncio|commands)\.)?"
-    r"(?P<name>run|call|check_call|check_output|Popen|getoutput|getstatusoutput|system|popen|which|"
-    r"exec[lv]p?e?|spawn[lv]p?e?|create_subprocess_exec|create_subprocess_shell|run_command|run_cmd)\("
-)
+_STARTERS = (
+    "run", "call", "check_call", "check_output", "Popen", "getoutput", "getstatusoutput", "system", "popen",
+    "which", "execv", "execvp", "execl", "execlp", "spawnv", "spawnvp", "spawnlp", "run_command", "run_cmd",
+    "create_subprocess_exec", "create_subprocess_shell",
+)  # fmt: skip
+_STARTING_HINTS = ("subprocess", "os.", "shutil.which", "run_c", "import run", "import which")
+_CALL = re.compile(rf"(?:{'|'.join(sorted(_STARTERS, key=len, reverse=True))})\(")
+_CALL_MODULE = re.compile(r"(?:^|[^\w.])(?P<module>(?:subprocess|sp|os|shutil|asyncio)\.)?$")
 _LIST_HEAD = re.compile(r"\[\s{0,40}[\"'](?P<program>[A-Za-z0-9_.+-]{1,64})[\"']\s{0,40},")
 _NODE_CALL = re.compile(
-    r"(?<![\w.])(?:child_process\.|cp\.)?(?P<name>exec|execSync|execFile|execFileSync|spawn|spawnSync|execa)"
+    r"(?<![\w])(?P<name>exec|execSync|execFile|execFileSync|spawn|spawnSync|execa)"
     r"\(\s{0,40}[\"'`](?P<command>[^\"'`\n]{1,300})"
 )
 _NODE_IMPORT = re.compile(
@@ -86,8 +84,26 @@ _SHELL_SKIP = frozenset(
         "}",
     ]
 )
-_ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*+=")
-_FUNCTION = re.compile(r"^[ \t]*+(?:function[ \t]++)?([A-Za-z_][\w-]*+)[ \t]*+\(\)", re.MULTILINE)
+_BUILTINS = frozenset(
+    [
+        "cd",
+        "export",
+        "set",
+        "source",
+        ".",
+        ":",
+        "read",
+        "local",
+        "unset",
+        "trap",
+        "exit",
+        "return",
+        "shift",
+        "eval",
+    ]
+)
+_ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
+_FUNCTION = re.compile(r"^[ \t]*(?:function[ \t]+)?([A-Za-z_][\w-]*)[ \t]*\(\)", re.MULTILINE)
 _ASKED_FOR = re.compile(
     r"\b(?:command[ \t]{1,8}-v|which|type[ \t]{1,8}-P|hash)[ \t]{1,8}([A-Za-z0-9_.+-]{1,64})"
 )
@@ -103,12 +119,17 @@ class Use:
     """The script only asks whether it is there."""
 
 
-def python_imports(text: str) -> Iterator[Use]:
-    """Top-level modules that a Python file imports absolutely, also inside of functions."""
-    code = _without_comments(text, keep_strings=False)
-    lines = _Lines(code)
-    for match in _IMPORT.finditer(code):
-        line = lines.at(match.start())
+def python_imports(code: str) -> Iterator[Use]:
+    """Top-level modules that a Python file imports absolutely, also inside of functions. Takes `python_code`."""
+    lines = LineCounter(code)
+    at, last_start = code.find("import"), -1
+    while at >= 0:
+        start = code.rfind("\n", 0, at) + 1
+        match = _IMPORT.match(code, start) if start != last_start else None
+        line = lines.at(at)
+        last_start, at = start, code.find("import", at + len("import"))
+        if match is None:
+            continue
         if match["source"]:
             yield Use(match["source"].partition(".")[0], line)
             continue
@@ -118,25 +139,26 @@ def python_imports(text: str) -> Iterator[Use]:
                 yield Use(module, line)
 
 
-def python_programs(text: str) -> Iterator[Use]:
+def python_programs(code: str) -> Iterator[Use]:
     """Programs that a Python file starts: the calls are cut out and read one by one, so that one
-    broken line does not hide the rest."""
-    code = _without_comments(text, keep_strings=True)
-    lines = _Lines(code)
-    for count, match in enumerate(_CALL.finditer(code)):
-        if count >= _MAX_CALLS:
-            break
-        call = _parsed_call(code, match.end())
-        if call is None:
+    broken line does not hide the rest. Takes `python_code`."""
+    if not any(hint in code for hint in _STARTING_HINTS):
+        return
+    lines = LineCounter(code)
+    calls = marked(code, (f"{name}(" for name in _STARTERS), _CALL)
+    for match in calls[:_MAX_CALLS]:
+        before = _CALL_MODULE.search(code[max(0, match.start() - 16) : match.start()])
+        call = _parsed_call(code, match.end()) if before else None
+        if before is None or call is None:
             continue
+        name = match[0][:-1]
         line = lines.at(match.start())
-        sure = match["module"] is not None
-        for program in _programs_of(call, match["name"]):
-            if program in _KNOWN or (sure and match["module"] != "sp."):
-                yield Use(program, line, optional=match["name"] == "which")
+        for program in _programs_of(call, name):
+            if program in _KNOWN or (before["module"] and program not in _BUILTINS):
+                yield Use(program, line, optional=name == "which")
     if "subprocess" in code:
-        lines = _Lines(code)
-        for match in _LIST_HEAD.finditer(code):
+        lines = LineCounter(code)
+        for match in marked(code, ("[",), _LIST_HEAD):
             if match["program"] in APT_OF_PROGRAM:
                 yield Use(match["program"], lines.at(match.start()))
 
@@ -156,8 +178,8 @@ def shell_programs(text: str) -> Iterator[Use]:
 
 def node_imports(text: str) -> Iterator[Use]:
     """Packages that a JavaScript or TypeScript file imports; relative and built-in ones left out."""
-    lines = _Lines(text)
-    for match in _NODE_IMPORT.finditer(text):
+    lines = LineCounter(text)
+    for match in marked(text, ("from", "import", "require("), _NODE_IMPORT):
         name = match["name"]
         if name.startswith((".", "/", "node:", "bun:", "http:", "https:", "#", "@/", "~")):
             continue
@@ -166,44 +188,52 @@ def node_imports(text: str) -> Iterator[Use]:
 
 
 def node_programs(text: str) -> Iterator[Use]:
-    lines = _Lines(text)
-    for match in _NODE_CALL.finditer(text):
+    lines = LineCounter(text)
+    for match in marked(text, ("exec", "spawn"), _NODE_CALL):
         head = _head_of(match["command"])
         if head in _KNOWN:
             yield Use(head, lines.at(match.start()))
 
 
-class _Lines:
-    """Line numbers for positions that only go up, counted once."""
-
-    def __init__(self, text: str) -> None:
-        self._text, self._line, self._counted = text, 1, 0
-
-    def at(self, position: int) -> int:
-        self._line += self._text.count("\n", self._counted, position)
-        self._counted = position
-        return self._line
-
-
-def _without_comments(text: str, *, keep_strings: bool) -> str:
+def python_code(text: str) -> str:
     """The code with comments and long strings blanked; newlines stay, so lines keep their numbers."""
+    kept: list[str] = []
+    text = text[:MAX_SCRIPT_CHARACTERS]
+    start = 0
+    while match := _PYTHON_TOKEN.search(text, start):
+        at = match.start()
+        quote = match[0]
+        if quote == "#":
+            kept.append(text[start:at])
+            end = text.find("\n", at)
+            start = len(text) if end < 0 else end
+        elif text.startswith(quote * 3, at):
+            end = _long_string_end(text, quote * 3, at + 3)
+            kept.append(text[start:at] + quote * 2 + "\n" * text.count("\n", at, end))
+            start = end
+        else:
+            short = _STRING_END[quote].match(text, at + 1)
+            end = short.end() if short else at + 1
+            kept.append(text[start:end])
+            start = end
+    kept.append(text[start:])
+    return "".join(kept)
 
-    def blank(match: re.Match[str]) -> str:
-        token = match[0]
-        if token.startswith(('"""', "'''")):
-            return '""' + "\n" * token.count("\n")
-        if token.startswith("#"):
-            return ""
-        return token if keep_strings else '""'
 
-    return _PYTHON_TOKENS.sub(blank, text[:MAX_SCRIPT_CHARACTERS])
+def _long_string_end(text: str, quotes: str, at: int) -> int:
+    while (end := text.find(quotes, at)) >= 0:
+        slashes = end - len(text[max(at, end - 64) : end].rstrip("\\")) - max(at, end - 64)
+        if slashes % 2 == 0:
+            return end + 3
+        at = end + 1
+    return len(text)
 
 
 def _parsed_call(code: str, start: int) -> ast.Call | None:
     """The call whose arguments begin at `start`, or None where it is no readable Python."""
     depth = 1
     for match in re.finditer(
-        r"[()]|\"(?:[^\"\\\n]|\\.)*+\"|'(?:[^'\\\n]|\\.)*+'",
+        r"[()]|\"(?:[^\"\\\n]|\\.)*\"|'(?:[^'\\\n]|\\.)*'",
         code[start : start + _MAX_CALL_CHARACTERS],
     ):
         depth += {"(": 1, ")": -1}.get(match[0], 0)
@@ -280,12 +310,11 @@ def _shell_lines(text: str) -> Iterator[tuple[int, str]]:
 
 def _head_of(piece: str) -> str:
     """The program of one simple command: behind keywords, assignments and options of wrappers."""
-    try:
-        words = shlex.split(piece, comments=True)
-    except ValueError:
-        words = piece.split()
+    if _ASKED_FOR.search(piece):
+        return ""
     wrapped = False
-    for word in words[:12]:
+    for word in piece.split(maxsplit=12)[:12]:
+        word = word.strip("\"'")
         if word in _SHELL_SKIP:
             wrapped = True
         elif not (_ASSIGNMENT.match(word) or (wrapped and word.startswith("-"))):

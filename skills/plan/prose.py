@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from skills.package.install_commands import install_commands
-from skills.package.texts import interpreter_of
+from skills.package.texts import LineCounter, interpreter_of
 from skills.plan.reading import Reading
 from skills.plan.types import Step, StepKind
 from skills.plan.validate import broken_item_rule
@@ -94,11 +94,12 @@ def prose_steps(reading: Reading) -> Iterator[Step]:
         text = reading.text(path)
         if text is None or not _is_prose(path, text):
             continue
-        for command in install_commands(text):
+        lines = LineCounter(text)
+        for command in sorted(install_commands(text), key=lambda command: command.position):
             kind = _KINDS.get(command.kind)
             items = _items(kind, command.packages) if kind else ()
             if kind and items:
-                line = text.count("\n", 0, command.position) + 1
+                line = lines.at(command.position)
                 reason = f"{path} tells its reader to install it with {command.manager}."
                 yield Step(kind, items, f"{path}:{line}", reason, False)
         if path.endswith(".txt"):

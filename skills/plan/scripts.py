@@ -22,6 +22,7 @@ from skills.plan.programs import (
     Use,
     node_imports,
     node_programs,
+    python_code,
     python_imports,
     python_programs,
     shell_programs,
@@ -81,7 +82,8 @@ def _local_modules(reading: Reading) -> frozenset[str]:
 def _python(
     path: str, text: str, local: frozenset[str], declares: _Declares, *, aside: bool
 ) -> Iterator[Step]:
-    for use in python_imports(text):
+    code = python_code(text)
+    for use in python_imports(code):
         module = use.name
         if module in sys.stdlib_module_names or module in local or module in _NEVER_PACKAGES:
             continue
@@ -94,7 +96,7 @@ def _python(
         reason += f", which {item} provides." if sure else f"; that {item} provides it is a guess."
         enabled = sure and not declares.pip and not aside
         yield Step(StepKind.PIP, (item,), f"{path}:{use.line}", reason, enabled)
-    yield from _programs(path, python_programs(text), declares, aside=aside)
+    yield from _programs(path, python_programs(code), declares, aside=aside)
 
 
 def _node(path: str, text: str, declares: _Declares, *, aside: bool) -> Iterator[Step]:
