@@ -71,6 +71,7 @@ class RuncEngine(Engine):
 
     def __init__(self, *, data_dir: Path, templates_dir: Path) -> None:
         data_dir = data_dir.absolute()
+        self.data_dir = data_dir
         self._paths = Paths(data_dir)
         self._templates = TemplateStore(templates_dir)
         self._trash = Trash(self._paths.trash)
@@ -136,6 +137,14 @@ class RuncEngine(Engine):
         self._sandboxes.clear()
         if self._lock is not None:
             self._lock.close()
+
+    def sandbox_ids(self) -> list[str]:
+        return list(self._sandboxes)
+
+    async def settled(self) -> None:
+        """Returns when what goes on in the background (freeing, flushing) is done."""
+        await self._snapshots.flushed()
+        await self._trash.emptied()
 
     def _describe(self) -> Capabilities:
         network = self._network.capabilities()

@@ -57,6 +57,11 @@ class SnapshotStore:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
+    async def flushed(self) -> None:
+        """Returns when every snapshot made so far has reached the disk."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
     def usable(self) -> list[SnapshotFile]:
         return [s for s in self._known.values() if not s.deleted and not s.broken()]
 

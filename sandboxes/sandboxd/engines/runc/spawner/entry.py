@@ -116,7 +116,7 @@ def _start_second(
 def _become(
     request: dict[str, Any], stdio: list[int], status: socket.socket, confinement: Confinement
 ) -> NoReturn:
-    kernel.close_all_but({status.fileno(), *stdio})
+    kernel.close_all_but({0, 1, 2, status.fileno(), *stdio})
     os.setsid()
     os.setgroups([])
     _set_ids(0, 0)
