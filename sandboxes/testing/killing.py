@@ -114,6 +114,22 @@ class ExecLeavingContract(Contract):
             await task
         await assert_dead(client, box)
 
+    async def test_cancelling_at_any_moment_leaves_nothing(
+        self, client: SandboxClient, box: Sandbox
+    ) -> None:
+        """Even before the caller knows the pid, and while the server is still starting it."""
+        for step in range(12):
+            task = asyncio.create_task(shell(client, box, "sleep 7030"))
+            await asyncio.sleep(step * 0.004)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+        async def none_left() -> bool:
+            return await text_of(client, box, "pgrep -fc '[s]leep 7030' || true") == "0\n"
+
+        await until(none_left, within_s=5)
+
     async def test_deleting_the_sandbox_ends_its_commands_as_not_found(
         self, client: SandboxClient, box: Sandbox
     ) -> None:
