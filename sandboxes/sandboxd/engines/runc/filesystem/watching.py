@@ -166,6 +166,8 @@ class _WatchedTree:
                     if announce and child not in self._announced:
                         self._announced.add(child)
                         found.append(("create", child))
+                        if entry.is_file(follow_symlinks=False) and _is_filled(entry):
+                            found.append(("write", child))
                     if entry.is_dir(follow_symlinks=False):
                         below.append(child)
             return below
@@ -179,6 +181,13 @@ class _WatchedTree:
                     self._inotify.rm_watch(watch)
                 except OSError:
                     continue  # it went by itself
+
+
+def _is_filled(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.stat(follow_symlinks=False).st_size > 0
+    except FileNotFoundError:
+        return False
 
 
 @asynccontextmanager

@@ -124,6 +124,7 @@ class Network:
         self._proxies.clear()
         for proxy in proxies:
             await proxy.aclose()
+        await run_to_end(self._records.leave)
 
     async def create(self, sandbox_id: str, policy: NetworkPolicy) -> Path:
         """The path of the new namespace, for the container to join. All or nothing."""

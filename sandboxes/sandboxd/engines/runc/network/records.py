@@ -46,6 +46,13 @@ class Records:
                 continue
             self._all[path.stem] = record
 
+    def leave(self) -> None:
+        """Remove the directory if nothing is in it. Idempotent."""
+        try:
+            self.directory.rmdir()
+        except OSError:
+            return  # sandboxes that keep running need it
+
     def on_disk(self) -> set[str]:
         """Every sandbox that left a record or a namespace, whole or not."""
         return {path.name.split(".")[0] for path in self.directory.iterdir()}
