@@ -11,22 +11,22 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from console.embedded.accounts import Launcher, ensure_service_account, find_program
+from console.embedded.accounts import Launcher, ensure_service_account
 from console.embedded.errors import CannotStart
 from console.embedded.layout import Layout
+from console.embedded.product import Product
 from console.embedded.supervisor import Child, Supervisor
 from console.embedded.template_build import build_in_background
 
-__all__ = ["Options", "run"]
+__all__ = ["Options", "only_one", "run"]
 
 Announce = Callable[[str], None]
 
 _PATIENCE_FOR_THE_PREVIOUS_RUN_S = 3.0
-_SANDBOX_PACKAGES = {"runc": "runc", "nft": "nftables", "mmdebstrap": "mmdebstrap"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,13 +46,13 @@ async def run(options: Options, *, checkout: Path, announce: Announce) -> None:
     layout = Layout.of(options.data)
     layout.prepare(account)
     url = f"http://{_shown_host(options.host)}:{options.port}"
-    with _only_one(layout, url), _listen(options) as listener:
+    with only_one(layout, url), _listen(options) as listener:
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             loop.add_signal_handler(number, stop.set)
         supervisor = Supervisor(logs=layout.logs, announce=announce)
-        product = _Product(layout, Launcher(account=account, checkout=checkout))
+        product = Product(layout, Launcher(account=account, checkout=checkout))
         starting = asyncio.create_task(
             _start(product, supervisor, listener, announce, options, url)
         )
@@ -79,7 +79,7 @@ async def run(options: Options, *, checkout: Path, announce: Announce) -> None:
 
 
 async def _start(
-    product: _Product,
+    product: Product,
     supervisor: Supervisor,
     listener: socket.socket,
     announce: Announce,
@@ -117,105 +117,8 @@ async def _start(
     announce(f"Logs are in {product.layout.logs}. Ctrl-C stops it; sandboxes stay.")
 
 
-class _Product:
-    """The processes, in the order in which they start."""
-
-    def __init__(self, layout: Layout, launcher: Launcher) -> None:
-        self.layout = layout
-        self.launcher = launcher
-        self.environ = layout.environment()
-
-    def redis(self) -> Child | None:
-        """Ours, on a private socket, unless REDIS_URL names another."""
-        if "REDIS_URL" in os.environ:
-            return None
-        program = find_program("redis-server", "valkey-server")
-        if program is None:
-            raise CannotStart(
-                "Neither redis-server nor valkey-server is installed: `apt-get install "
-                "redis-server`, or set REDIS_URL to a server of yours."
-            )
-        path = self.layout.redis_socket
-        settings = {
-            "port": "0",
-            "unixsocket": str(path),
-            "unixsocketperm": "700",
-            "dir": str(self.layout.redis),
-            "appendonly": "yes",
-            "save": "",
-            "maxmemory-policy": "noeviction",
-            "daemonize": "no",
-            "logfile": "",
-        }
-        flags = [part for name, value in settings.items() for part in (f"--{name}", value)]
-        argv = self.launcher.unprivileged_program(program, *flags)
-        return self._child("redis", argv, ready=lambda: _redis_answers(path))
-
-    def prepare(self) -> Child:
-        return self._child("prepare", self.launcher.unprivileged("manage.py", "prepare"))
-
-    def sandboxd(self, announce: Announce) -> Child | None:
-        if os.geteuid() != 0:
-            announce(
-                "Not root, so no sandboxes on this machine: run it with sudo for them, or add a "
-                "backend elsewhere in the console."
-            )
-            return None
-        missing = [name for program, name in _SANDBOX_PACKAGES.items() if not find_program(program)]
-        if missing:
-            raise CannotStart(
-                f"Sandboxes need more packages: `apt-get install {' '.join(missing)}`."
-            )
-        argv = self.launcher.privileged("-m", "sandboxes.sandboxd", "serve")
-        argv += ["--data-dir", str(self.layout.sandboxd)]
-        argv += ["--templates-dir", str(self.layout.templates)]
-        argv += ["--socket", str(self.layout.socket)]
-        argv += ["--socket-group", self.launcher.account.name]
-        return self._child("sandboxd", argv, ready=lambda: _accepts(self.layout.socket))
-
-    def web(self, listener: socket.socket) -> Child:
-        argv = self.launcher.unprivileged("-m", "console.embedded.web", str(listener.fileno()))
-        address = listener.getsockname()[:2]
-        return self._child(
-            "web", argv, ready=lambda: _serves_http(address), pass_fds=(listener.fileno(),)
-        )
-
-    def worker(self) -> Child:
-        argv = self.launcher.unprivileged("-m", "celery", "-A", "console", "worker")
-        argv += ["--pool=threads", "--concurrency=4", "--without-gossip", "--without-mingle"]
-        argv += ["--loglevel=INFO", "--hostname=worker@skillyard"]
-        # A running build is taken up again by the next start, so it need not be waited for.
-        stop = ((signal.SIGTERM, 3.0), (signal.SIGQUIT, 2.0))
-        return self._child("worker", argv, stop=stop)
-
-    def beat(self) -> Child:
-        schedule = self.layout.console / "beat-schedule"
-        argv = self.launcher.unprivileged("-m", "celery", "-A", "console", "beat")
-        argv += ["--loglevel=INFO", "--pidfile=", f"--schedule={schedule}"]
-        return self._child("beat", argv)
-
-    def _child(
-        self,
-        name: str,
-        argv: list[str],
-        *,
-        ready: Callable[[], Awaitable[bool]] | None = None,
-        stop: tuple[tuple[signal.Signals, float], ...] = ((signal.SIGTERM, 5.0),),
-        pass_fds: tuple[int, ...] = (),
-    ) -> Child:
-        return Child(
-            name=name,
-            argv=argv,
-            env=self.environ,
-            cwd=self.launcher.checkout,
-            ready=ready,
-            stop=stop,
-            pass_fds=pass_fds,
-        )
-
-
 @contextlib.contextmanager
-def _only_one(layout: Layout, url: str) -> Iterator[None]:
+def only_one(layout: Layout, url: str) -> Iterator[None]:
     """Holds the lock of the data directory, which the kernel frees however we end."""
     with layout.lock.open("a+") as lock:
         try:
@@ -264,36 +167,3 @@ def _listen(options: Options) -> Iterator[socket.socket]:
 
 def _shown_host(host: str) -> str:
     return {"0.0.0.0": socket.gethostname(), "::": socket.gethostname()}.get(host, host)  # noqa: S104
-
-
-async def _accepts(path: Path) -> bool:
-    try:
-        _, writer = await asyncio.open_unix_connection(str(path))
-    except OSError:
-        return False
-    writer.close()
-    return True
-
-
-async def _redis_answers(path: Path) -> bool:
-    try:
-        reader, writer = await asyncio.open_unix_connection(str(path))
-        writer.write(b"PING\r\n")
-        answer = await asyncio.wait_for(reader.readline(), 2)
-        writer.close()
-    except (OSError, TimeoutError):
-        return False
-    return answer.startswith(b"+PONG")
-
-
-async def _serves_http(address: tuple[str, int]) -> bool:
-    """Whether the console answers at all; the socket itself accepts before it does."""
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address[0], address[0])  # noqa: S104
-    try:
-        reader, writer = await asyncio.open_connection(host, address[1])
-        writer.write(b"HEAD / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-        answer = await reader.readline()
-        writer.close()
-    except (OSError, TimeoutError):
-        return False
-    return answer.startswith(b"HTTP/1.1 ")

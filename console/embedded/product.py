@@ -1,0 +1,149 @@
+"""The processes of one machine's Skillyard: what each is run with, and when it is ready."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from console.embedded.accounts import Launcher, find_program
+from console.embedded.errors import CannotStart
+from console.embedded.layout import Layout
+from console.embedded.supervisor import Child
+
+__all__ = ["Product"]
+
+_SANDBOX_PACKAGES = {"runc": "runc", "nft": "nftables", "mmdebstrap": "mmdebstrap"}
+
+
+class Product:
+    """The processes, in the order in which they start."""
+
+    def __init__(self, layout: Layout, launcher: Launcher) -> None:
+        self.layout = layout
+        self.launcher = launcher
+        self.environ = layout.environment()
+
+    def redis(self) -> Child | None:
+        """Ours, on a private socket, unless REDIS_URL names another."""
+        if "REDIS_URL" in os.environ:
+            return None
+        program = find_program("redis-server", "valkey-server")
+        if program is None:
+            raise CannotStart(
+                "Neither redis-server nor valkey-server is installed: `apt-get install "
+                "redis-server`, or set REDIS_URL to a server of yours."
+            )
+        path = self.layout.redis_socket
+        settings = {
+            "port": "0",
+            "unixsocket": str(path),
+            "unixsocketperm": "700",
+            "dir": str(self.layout.redis),
+            "appendonly": "yes",
+            "save": "",
+            "maxmemory-policy": "noeviction",
+            "daemonize": "no",
+            "logfile": "",
+        }
+        flags = [part for name, value in settings.items() for part in (f"--{name}", value)]
+        argv = self.launcher.unprivileged_program(program, *flags)
+        return self._child("redis", argv, ready=lambda: _redis_answers(path))
+
+    def prepare(self) -> Child:
+        return self._child("prepare", self.launcher.unprivileged("manage.py", "prepare"))
+
+    def sandboxd(self, announce: Callable[[str], None]) -> Child | None:
+        if os.geteuid() != 0:
+            announce(
+                "Not root, so no sandboxes on this machine: run it with sudo for them, or add a "
+                "backend elsewhere in the console."
+            )
+            return None
+        missing = [name for program, name in _SANDBOX_PACKAGES.items() if not find_program(program)]
+        if missing:
+            raise CannotStart(
+                f"Sandboxes need more packages: `apt-get install {' '.join(missing)}`."
+            )
+        argv = self.launcher.privileged("-m", "sandboxes.sandboxd", "serve")
+        argv += ["--data-dir", str(self.layout.sandboxd)]
+        argv += ["--templates-dir", str(self.layout.templates)]
+        argv += ["--socket", str(self.layout.socket)]
+        argv += ["--socket-group", self.launcher.account.name]
+        return self._child("sandboxd", argv, ready=lambda: _accepts(self.layout.socket))
+
+    def web(self, listener: socket.socket) -> Child:
+        argv = self.launcher.unprivileged("-m", "console.embedded.web", str(listener.fileno()))
+        address = listener.getsockname()[:2]
+        return self._child(
+            "web", argv, ready=lambda: _serves_http(address), pass_fds=(listener.fileno(),)
+        )
+
+    def worker(self) -> Child:
+        argv = self.launcher.unprivileged("-m", "celery", "-A", "console", "worker")
+        argv += ["--pool=threads", "--concurrency=4", "--without-gossip", "--without-mingle"]
+        argv += ["--loglevel=INFO", "--hostname=worker@skillyard"]
+        # A running build is taken up again by the next start, so it need not be waited for.
+        stop = ((signal.SIGTERM, 3.0), (signal.SIGQUIT, 2.0))
+        return self._child("worker", argv, stop=stop)
+
+    def beat(self) -> Child:
+        schedule = self.layout.console / "beat-schedule"
+        argv = self.launcher.unprivileged("-m", "celery", "-A", "console", "beat")
+        argv += ["--loglevel=INFO", "--pidfile=", f"--schedule={schedule}"]
+        return self._child("beat", argv)
+
+    def _child(
+        self,
+        name: str,
+        argv: list[str],
+        *,
+        ready: Callable[[], Awaitable[bool]] | None = None,
+        stop: tuple[tuple[signal.Signals, float], ...] = ((signal.SIGTERM, 5.0),),
+        pass_fds: tuple[int, ...] = (),
+    ) -> Child:
+        return Child(
+            name=name,
+            argv=argv,
+            env=self.environ,
+            cwd=self.launcher.checkout,
+            ready=ready,
+            stop=stop,
+            pass_fds=pass_fds,
+        )
+
+
+async def _accepts(path: Path) -> bool:
+    try:
+        _, writer = await asyncio.open_unix_connection(str(path))
+    except OSError:
+        return False
+    writer.close()
+    return True
+
+
+async def _redis_answers(path: Path) -> bool:
+    try:
+        reader, writer = await asyncio.open_unix_connection(str(path))
+        writer.write(b"PING\r\n")
+        answer = await asyncio.wait_for(reader.readline(), 2)
+        writer.close()
+    except (OSError, TimeoutError):
+        return False
+    return answer.startswith(b"+PONG")
+
+
+async def _serves_http(address: tuple[str, int]) -> bool:
+    """Whether the console answers at all; the socket itself accepts before it does."""
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address[0], address[0])  # noqa: S104
+    try:
+        reader, writer = await asyncio.open_connection(host, address[1])
+        writer.write(b"HEAD / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        answer = await reader.readline()
+        writer.close()
+    except (OSError, TimeoutError):
+        return False
+    return answer.startswith(b"HTTP/1.1 ")
