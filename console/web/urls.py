@@ -10,6 +10,7 @@ from console.web.backends import views as backends
 from console.web.builds import views as builds
 from console.web.catalog import views as catalog
 from console.web.overview import views as overview
+from console.web.policies import views as policies
 from console.web.releases import views as releases
 from console.web.sessions import views as sessions
 from console.web.spaces import views as spaces
@@ -24,7 +25,10 @@ urlpatterns = [
     path("spaces/", spaces.spaces, name="spaces"),
     path("spaces/new/", spaces.new_space, name="new-space"),
     path("spaces/<str:space_id>/", spaces.space, name="space"),
-    path("spaces/<str:space_id>/network/", spaces.network, name="network"),
+    path("spaces/<str:space_id>/network/", policies.network, name="network"),
+    path("spaces/<str:space_id>/network/apply/", policies.apply, name="network-apply"),
+    path("spaces/<str:space_id>/network/test/", policies.test_host, name="network-test"),
+    path("spaces/<str:space_id>/network/export/", policies.export, name="network-export"),
     path("spaces/<str:space_id>/install/", builds.install, name="install"),
     path("spaces/<str:space_id>/uninstall/", builds.uninstall, name="uninstall"),
     path("spaces/<str:space_id>/builds/", builds.builds, name="space-builds"),

@@ -14,7 +14,6 @@ from django.utils.translation import gettext_lazy
 
 from console.fleet.models import Backend, SessionState
 from console.fleet.services import create_space
-from console.policies.services import current_policy
 from console.tenants.access import Action
 from console.tenants.models import Space
 from console.web.requests import ConsoleRequest, page
@@ -122,19 +121,4 @@ def space(request: ConsoleRequest, space_id: str) -> HttpResponse:
         },
         area="spaces",
         tab="skills",
-    )
-
-
-def network(request: ConsoleRequest, space_id: str) -> HttpResponse:
-    row = request.principal.space(space_id, Action.VIEW)
-    return page(
-        request,
-        "spaces/network.html",
-        {
-            "space": row,
-            "revision": current_policy(row),
-            "history": row.policy_revisions.select_related("created_by")[:20],
-        },
-        area="spaces",
-        tab="network",
     )

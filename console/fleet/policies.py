@@ -1,0 +1,151 @@
+"""A policy and the sandboxes that run already: who has which, apply it now, try a host for real."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import dataclass, field
+
+from django.db.models import Q, QuerySet
+
+from console.audit.services import Actor, record
+from console.fleet.models import Session, SessionState
+from console.fleet.runtime import Runtime
+from console.policies.models import NetworkPolicyRevision
+from console.tenants.models import Space
+from sandboxes.errors import NotFound, SandboxError
+from sandboxes.network import NetworkPolicy
+from sandboxes.sessions import TAG_SPACE, TAG_TENANT, Rollout
+from sandboxes.types import CreateRequest, ExecRequest, TimeoutPolicy
+
+__all__ = ["ApplyReport", "Trial", "apply_now", "drifted_sessions", "try_host"]
+
+_AT_ONCE = 8
+_TRIAL_LIFE_S = 60.0
+_CONNECT_S = 5
+_WHOLE_S = 10
+
+
+@dataclass(slots=True)
+class ApplyReport:
+    """`updated` got it in place, `stale` get it at their next turn; `failed` is (session, why)."""
+
+    updated: int = 0
+    stale: int = 0
+    failed: list[tuple[str, str]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """What a throw-away sandbox met. `answer` is the HTTP status, or curl's own words."""
+
+    reached: bool
+    answer: str
+
+
+def drifted_sessions(space: Space, revision: NetworkPolicyRevision) -> QuerySet[Session]:
+    """Sessions with a sandbox that was made, or last updated, under an older revision."""
+    return Session.objects.filter(
+        ~Q(policy=revision) | Q(policy=None),
+        space=space,
+        state__in=[SessionState.ACTIVE, SessionState.PAUSED],
+    )
+
+
+async def apply_now(
+    *, runtime: Runtime, space: Space, revision: NetworkPolicyRevision, actor: Actor
+) -> ApplyReport:
+    """Bring running sessions to this revision: in place where the backend can, else by marking them
+    stale. Idempotent; a session that fails is reported and the rest go on."""
+    client = await runtime.client(space.backend)
+    report = ApplyReport()
+    if client.network is None:
+        stale = await runtime.sessions.mark_stale(
+            tenant=space.tenant_id,
+            space=space.pk,
+            why="policy",
+            rollout=Rollout.NEXT_TURN,
+            fresh=lambda binding: binding.policy_revision == str(revision.number),
+        )
+        report.stale = stale.marked + stale.already
+        report.failed = [(failure.session, failure.message) for failure in stale.failures]
+    else:
+        slots = asyncio.Semaphore(_AT_ONCE)
+        control, policy = client.network, revision.policy()
+
+        async def update(session: Session) -> None:
+            async with slots:
+                try:
+                    await control.update(session.sandbox_id, policy)
+                except NotFound:
+                    return
+                except SandboxError as error:
+                    report.failed.append((session.session_id, error.message))
+                    return
+            session.policy = revision
+            await session.asave(update_fields=["policy"])
+            report.updated += 1
+
+        async with asyncio.TaskGroup() as group:
+            async for session in drifted_sessions(space, revision):
+                group.create_task(update(session))
+    await asyncio.to_thread(_record, space, revision, actor, report)
+    return report
+
+
+def _record(
+    space: Space, revision: NetworkPolicyRevision, actor: Actor, report: ApplyReport
+) -> None:
+    record(
+        actor=actor,
+        action="policy.apply",
+        target=f"{space.slug}#{revision.number}",
+        tenant_id=space.tenant_id,
+        space_id=space.pk,
+        details={
+            "updated": report.updated,
+            "stale": report.stale,
+            "failed": [session for session, _ in report.failed],
+        },
+    )
+
+
+async def try_host(*, runtime: Runtime, space: Space, policy: NetworkPolicy, url: str) -> Trial:
+    """Start a sandbox with this policy, try the URL from inside, and delete it."""
+    client = await runtime.client(space.backend)
+    sandbox = await client.create(
+        CreateRequest(
+            template=space.base_template,
+            network=policy,
+            timeout=TimeoutPolicy(timeout_s=_TRIAL_LIFE_S),
+            metadata={TAG_TENANT: space.tenant_id, TAG_SPACE: space.pk, "skillyard_trial": "1"},
+        )
+    )
+    try:
+        result = await client.run(
+            sandbox,
+            ExecRequest(
+                argv=(
+                    "curl",
+                    "--silent",
+                    "--show-error",
+                    "--output",
+                    "/dev/null",
+                    "--connect-timeout",
+                    str(_CONNECT_S),
+                    "--max-time",
+                    str(_WHOLE_S),
+                    "--write-out",
+                    "HTTP %{http_code} from %{remote_ip}",
+                    "--",
+                    url,
+                ),
+                timeout_s=_WHOLE_S + _CONNECT_S,
+            ),
+        )
+    finally:
+        # If this fails, the sandbox's own deadline deletes it.
+        with contextlib.suppress(SandboxError):
+            await client.delete(sandbox.id)
+    text = (result.stdout if result.ok else result.stderr).decode(errors="replace").strip()
+    return Trial(reached=result.ok, answer=text[:300])
