@@ -184,11 +184,14 @@ class SandboxService:
         await self._extend(self._running(sandbox_id), timeout_s)
 
     async def set_network(self, sandbox_id: str, policy: NetworkPolicy) -> None:
-        """Replaces the outbound half; who may reach the sandbox stays as it was created."""
+        """Replaces all of it. A traffic token is made when inbound is first closed, and kept while
+        it is open: whoever has stored it needs no new one when it is closed again."""
         live = self.get(sandbox_id)
         async with live.changing("being updated", wait=True):
             await self.engine.set_network(sandbox_id, policy)
             live.record.set_policy(policy)
+            if not policy.inbound and live.record.traffic_token is None:
+                live.record.traffic_token = new_token()
             await self._store.put_sandbox(live.record)
 
     async def snapshot(self, sandbox_id: str, name: str | None) -> NamedSnapshot:

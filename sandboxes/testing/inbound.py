@@ -6,6 +6,7 @@ import httpx
 import pytest
 
 from sandboxes.client import InboundAccess, SandboxClient
+from sandboxes.errors import Unsupported
 from sandboxes.network import NetworkPolicy
 from sandboxes.testing.base import Contract, SandboxFactory, needs, text_of, until
 from sandboxes.types import Sandbox
@@ -83,6 +84,26 @@ class InboundContract(Contract):
     ) -> None:
         box = await sandbox(network=NetworkPolicy(outbound=False, inbound=True))
         assert (await dial(client, box, port=8099)).status_code == 502
+
+    @needs("inbound_switch", "inbound_token", "network_update")
+    async def test_the_switch_of_a_running_sandbox_is_never_ignored(
+        self, client: SandboxClient, sandbox: SandboxFactory
+    ) -> None:
+        """Some backends fix inbound at create: they must say so, and change nothing."""
+        assert client.network is not None
+        box = await sandbox(network=NetworkPolicy(outbound=False, inbound=True))
+        await text_of(client, box, _SERVE)
+        try:
+            await client.network.update(box.id, NetworkPolicy(outbound=False, inbound=False))
+        except Unsupported:
+            assert (await dial(client, box)).status_code == 200
+            return
+        assert (await dial(client, box)).status_code == 403
+        again = await client.connect(box.id)
+        assert again.traffic_token
+        assert (await dial(client, again, token=again.traffic_token)).status_code == 200
+        await client.network.update(box.id, NetworkPolicy(outbound=False, inbound=True))
+        assert (await dial(client, box)).status_code == 200
 
     @needs("inbound_token", "pause")
     async def test_the_stored_token_opens_it_after_a_pause(

@@ -57,11 +57,11 @@ class PortProxy:
 
     def refusal(self, live: LiveSandbox, scope: Scope) -> Response | None:
         """403 without the traffic token while inbound is closed; None lets the request in."""
-        expected = live.record.traffic_token
-        if expected is None:
+        if live.record.inbound:
             return None
+        expected = live.record.traffic_token
         given = Headers(scope=scope).get(TRAFFIC_TOKEN_HEADER)
-        if given is not None and hmac.compare_digest(given.encode(), expected.encode()):
+        if given and expected and hmac.compare_digest(given.encode(), expected.encode()):
             return None
         token = f"Token header '{TRAFFIC_TOKEN_HEADER}' is missing"
         if given is not None:

@@ -47,7 +47,7 @@ class Replies:
             "sandboxID": record.id,
             "clientID": _CLIENT_ID,
             "envdVersion": ENVD_VERSION,
-            "trafficAccessToken": record.traffic_token,
+            "trafficAccessToken": None if record.inbound else record.traffic_token,
             "domain": self.domain,
         }
         if record.template != record.image:

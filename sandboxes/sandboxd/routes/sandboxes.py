@@ -173,7 +173,8 @@ class SandboxRoutes:
         policy = parse_egress(
             body,
             outbound=body.flag("allow_internet_access", default=True),
-            inbound=live.record.inbound,
+            # Ours: the protocol's own update leaves inbound as it was created.
+            inbound=body.flag("allowPublicTraffic", default=live.record.inbound),
         )
         await self.service.set_network(live.id, policy)
         return Response(status_code=204)
