@@ -243,3 +243,25 @@ async def test_every_refusal_names_the_path_and_its_kind(root: Path, files, stre
         await files.stat("/work\0space")
     with pytest.raises(InvalidRequest, match="no account"):
         await files.write("/workspace/f", stream(b""), owner="ghost")
+
+
+async def test_names_that_are_no_text_are_listed_readably_and_removed(root: Path, files):
+    (root / "workspace/d").mkdir()
+    os.close(os.open(os.fsencode(root / "workspace/d") + b"/caf\xe9", os.O_CREAT | os.O_WRONLY))
+    (entry,) = await files.list("/workspace/d", depth=1)
+    assert entry.name == "caf\ufffd"
+    entry.path.encode()
+    await files.remove("/workspace/d")
+    assert not (root / "workspace/d").exists()
+
+
+async def test_text_that_is_no_name_is_refused(files, stream):
+    with pytest.raises(InvalidRequest, match="no valid text"):
+        await files.stat("/workspace/\ud800")
+    for metadata in ({"": "x"}, {"a\0b": "x"}, {"a": "\ud800"}):
+        with pytest.raises(InvalidRequest, match="metadata"):
+            await files.write("/workspace/f", stream(b"x"), owner="user", metadata=metadata)
+    with pytest.raises(InvalidRequest, match="too large"):
+        await files.write("/workspace/f", stream(b"x"), owner="user", metadata={"k" * 300: "x"})
+    with pytest.raises(InvalidRequest, match="out of range"):
+        await files.read("/workspace/f", offset=1 << 64)

@@ -8,7 +8,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from sandboxes.sandboxd.engines.runc.network.namespaces import in_namespace
+from sandboxes.sandboxd.engines.runc.network.namespaces import in_namespace, run_tool
 
 
 async def test_off_is_nothing_but_loopback_and_fails_at_once(network, internet, policy, reach):
@@ -68,6 +68,31 @@ async def test_nothing_opens_link_local_or_the_host(network, internet, policy, r
         assert await reach(namespace, internet.link_local) == "ECONNREFUSED"
         assert await reach(namespace, internet.host) == "ECONNREFUSED"
     assert await reach(namespace, internet.private) == f"from {internet.host}"
+
+
+async def test_a_port_that_the_host_hands_on_to_a_container_is_still_the_hosts(
+    network, internet, policy, reach
+):
+    """As Docker publishes ports: by a destination NAT that would bypass rules on input."""
+    published = f"""
+    table ip published {{
+      chain prerouting {{
+        type nat hook prerouting priority dstnat
+        ip daddr {internet.host} tcp dport 8080 dnat to {internet.private}
+      }}
+      chain postrouting {{
+        type nat hook postrouting priority srcnat
+        ip daddr {internet.private} masquerade
+      }}
+    }}
+    """
+    await asyncio.to_thread(run_tool, "nft", "-f", "-", script=published)
+    try:
+        assert (await reach(internet.namespace, internet.host)).startswith("from")
+        namespace = await network.create("s", policy(outbound=True))
+        assert await reach(namespace, internet.host) == "ECONNREFUSED"
+    finally:
+        await asyncio.to_thread(run_tool, "nft", "delete", "table", "ip", "published")
 
 
 async def test_deny_beats_the_switch_and_allow_beats_deny(network, internet, policy, reach):

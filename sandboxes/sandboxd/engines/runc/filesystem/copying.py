@@ -9,6 +9,7 @@ import secrets
 import stat
 
 from sandboxes.errors import Conflict, InvalidRequest
+from sandboxes.sandboxd.engines.runc.filesystem.kernel import RESOLVE_NO_XDEV
 from sandboxes.sandboxd.engines.runc.filesystem.root import (
     Root,
     descriptor_path,
@@ -84,7 +85,7 @@ def _copy_directory(
         )
     os.mkdir(name, 0o700, dir_fd=destination_fd)
     with (
-        opened(open_child_directory(source_fd, source)) as from_fd,
+        opened(open_child_directory(source_fd, source, extra_resolve=RESOLVE_NO_XDEV)) as from_fd,
         opened(open_child_directory(destination_fd, name)) as to_fd,
     ):
         for child in os.listdir(from_fd):

@@ -9,13 +9,13 @@ import stat
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 
-from sandboxes.errors import Capacity
+from sandboxes.errors import Capacity, InvalidRequest
 from sandboxes.sandboxd.engines.base import FileInfo
 from sandboxes.sandboxd.engines.runc.filesystem.accounts import Accounts
 from sandboxes.sandboxd.engines.runc.filesystem.root import Root, descriptor_path, opened
 from sandboxes.types import FileType
 
-__all__ = ["describe", "file_type", "list_entries", "replace_metadata"]
+__all__ = ["describe", "display", "file_type", "list_entries", "replace_metadata"]
 
 _MAX_ENTRIES = 100_000
 _METADATA = "user.e2b."
@@ -30,19 +30,24 @@ def file_type(mode: int) -> FileType:
     return FileType.SYMLINK if stat.S_ISLNK(mode) else FileType.OTHER
 
 
+def display(name: str) -> str:
+    """A name that any encoder takes. Linux names are bytes; those that are no UTF-8 show U+FFFD."""
+    return os.fsencode(name).decode(errors="replace")
+
+
 def describe(root: Root, accounts: Accounts, path: str, fd: int) -> FileInfo:
     """Of the entry behind `fd`, whose path is `path`; `fd` may be O_PATH."""
     status = os.fstat(fd)
     link_target = target_type = None
     metadata: Mapping[str, str] = {}
     if stat.S_ISLNK(status.st_mode):
-        link_target = os.readlink("", dir_fd=fd)
+        link_target = display(os.readlink("", dir_fd=fd))
         target_type = _target_type(root, path)
     elif stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode):
         metadata = _metadata(descriptor_path(fd))
     return FileInfo(
-        name=posixpath.basename(path) or "/",
-        path=path,
+        name=display(posixpath.basename(path)) or "/",
+        path=display(path),
         type=file_type(status.st_mode),
         size_bytes=status.st_size,
         mode=stat.S_IMODE(status.st_mode),
@@ -89,7 +94,14 @@ def list_entries(root: Root, accounts: Accounts, path: str, *, depth: int) -> li
 
 def replace_metadata(fd: int, metadata: Mapping[str, str]) -> None:
     """All of it: keys that are not in `metadata` are removed."""
-    wanted = {_METADATA + key: value.encode() for key, value in metadata.items()}
+    try:
+        wanted = {_METADATA + key: value.encode() for key, value in metadata.items()}
+        if any("\0" in name or name == _METADATA for name in wanted):
+            raise ValueError("an empty key or a NUL character")
+    except ValueError as error:  # UnicodeEncodeError among them
+        raise InvalidRequest(
+            "A metadata key or value is empty or no valid text; correct it"
+        ) from error
     for name in os.listxattr(fd):
         if name.startswith(_METADATA) and name not in wanted:
             os.removexattr(fd, name)
@@ -101,7 +113,7 @@ def _metadata(path: str) -> dict[str, str]:
     try:
         names = [name for name in os.listxattr(path) if name.startswith(_METADATA)]
         return {
-            name.removeprefix(_METADATA): os.getxattr(path, name).decode(errors="replace")
+            display(name.removeprefix(_METADATA)): os.getxattr(path, name).decode(errors="replace")
             for name in names
         }
     except OSError:

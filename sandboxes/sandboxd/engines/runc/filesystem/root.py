@@ -42,6 +42,10 @@ def normal_path(path: str) -> str:
         raise InvalidRequest(f"{path!r} is no absolute path; begin it with /")
     if "\0" in path:
         raise InvalidRequest("A path holds a NUL character; remove it")
+    try:
+        os.fsencode(path)
+    except UnicodeEncodeError as error:
+        raise InvalidRequest(f"{path!r} is no valid text; correct its characters") from error
     return "/" + posixpath.normpath(path).lstrip("/")
 
 

@@ -63,8 +63,8 @@ class RuncFileSystem(FileSystem):
     async def read(
         self, path: str, *, offset: int = 0, length: int | None = None
     ) -> AsyncIterator[bytes]:
-        if offset < 0 or (length is not None and length < 0):
-            raise InvalidRequest("An offset or length can't be negative; give zero or more")
+        if not 0 <= offset < 1 << 63 or (length is not None and length < 0):
+            raise InvalidRequest("An offset or length is out of range; give zero or more bytes")
         path = normal_path(path)
         return await FileReader.open(self._open_root, path, offset=offset, length=length)
 

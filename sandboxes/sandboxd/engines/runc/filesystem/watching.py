@@ -16,6 +16,7 @@ from contextlib import asynccontextmanager
 from inotify_simple import Event, INotify, flags
 
 from sandboxes.errors import Capacity, NotFound, SandboxError
+from sandboxes.sandboxd.engines.runc.filesystem.entries import display
 from sandboxes.sandboxd.engines.runc.filesystem.root import (
     Root,
     descriptor_path,
@@ -244,4 +245,5 @@ async def _events(
     while (event := await queue.get()) is not None:
         if isinstance(event, SandboxError):
             raise event
-        yield event
+        kind, name = event
+        yield kind, display(name)

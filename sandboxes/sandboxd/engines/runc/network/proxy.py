@@ -34,7 +34,7 @@ from sandboxes.sandboxd.engines.runc.network.judging import (
 
 __all__ = ["Denial", "Proxy"]
 
-_MAX_CONNECTIONS = 512
+_MAX_CONNECTIONS = 128
 _CONNECT_TIMEOUT_S = 15.0
 _LINGER_S = 2.0
 _CHUNK_BYTES = 64 * 1024

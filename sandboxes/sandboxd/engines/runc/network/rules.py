@@ -79,10 +79,13 @@ def host_ruleset(table: str, *, links: str, pool: str, resolvers: Sequence[str])
     chains = [
         _chain(
             "prerouting",
-            "filter hook prerouting priority raw",
+            "filter hook prerouting priority mangle",
             [
                 f"{ours} meta nfproto ipv6 drop",
                 f"{ours} fib saddr . iif oif missing drop",
+                # Here, before Docker sends a published port of the host on to a container.
+                *(f"{ours} {rule}" for rule in _dns(resolvers)),
+                f"{ours} fib daddr type local goto refuse",
             ],
         ),
         _chain(
