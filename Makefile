@@ -22,6 +22,7 @@ up:
 
 test:
 	@$(BOOTSTRAP) --for test
+	@[ "$$(id -u)" != 0 ] || $(BIN)/python -m sandboxes.sandboxd.templates build
 	$(BIN)/pytest $(ARGS)
 
 lint:

@@ -53,8 +53,8 @@ function readInput(path) {
     throw new Failed(`there is no readable file ${path}; ${listing(dirname(path))}`);
   }
   const kind = extname(path).toLowerCase();
-  if (kind === ".csv") return { rows: csvParse(content, autoType) };
-  if (kind === ".tsv") return { rows: tsvParse(content, autoType) };
+  if (kind === ".csv") return { rows: withNumbers(csvParse(content, autoType)) };
+  if (kind === ".tsv") return { rows: withNumbers(tsvParse(content, autoType)) };
   if (kind !== ".json") throw new Failed(`${basename(path)} is no .csv, .tsv or .json file.`);
   let parsed;
   try {
@@ -65,6 +65,19 @@ function readInput(path) {
   if (Array.isArray(parsed)) return { rows: parsed };
   if (parsed && typeof parsed === "object" && isSpecification(parsed)) return { spec: parsed };
   throw new Failed(`${basename(path)} is neither a list of objects nor a Vega-Lite specification.`);
+}
+
+// Columns of texts that all mean numbers: "1,440.00", "$12", "35 %".
+function withNumbers(rows) {
+  for (const column of rows.columns) {
+    const cells = rows.map((row) => row[column]).filter((cell) => cell !== null && cell !== "");
+    const meant = (cell) => typeof cell === "number" || /^[$€£¥]?-?\d[\d,]*(\.\d+)?\s*%?$/.test(String(cell));
+    if (!cells.length || cells.some((cell) => cell instanceof Date || !meant(cell))) continue;
+    for (const row of rows) {
+      if (typeof row[column] === "string") row[column] = Number(row[column].replace(/[^\d.-]/g, ""));
+    }
+  }
+  return rows;
 }
 
 function isSpecification(value) {

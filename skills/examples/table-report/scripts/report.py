@@ -172,6 +172,7 @@ def draw(totals: pd.Series, *, title: str, path: Path) -> None:
         if len(totals) > len(shown):
             title += f" (the {len(shown)} largest of {len(totals)})"
     axes.set_title(title)
+    axes.set_axisbelow(True)
     axes.grid(axis="x", alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, dpi=150)
