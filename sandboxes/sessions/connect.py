@@ -16,14 +16,13 @@ log = logging.getLogger(__name__)
 
 
 async def connect_bound(
-    client: SandboxClient, cipher: Cipher, stored: StoredBinding, binding: Binding
+    client: SandboxClient, binding: Binding, token: str | None
 ) -> Sandbox | None:
-    """The handle, with its traffic token if one was issued; None if the sandbox is gone for good.
+    """`token` is the stored one. The handle, with its traffic token if one was issued; None if the sandbox is gone for good.
 
     Internal if the backend answers with another sandbox, or if the token is lost: the sandbox may
     hold a user's work, so that is never a reason to replace it.
     """
-    token = stored_token(cipher, stored)
     try:
         sandbox = await client.connect(
             binding.sandbox_id, traffic_token=token, timeout_s=binding.timeout_s

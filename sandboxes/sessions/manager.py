@@ -16,7 +16,7 @@ from sandboxes.sessions.binding import (
     read_bindings,
     scan,
 )
-from sandboxes.sessions.connect import connect_bound
+from sandboxes.sessions.connect import connect_bound, stored_token
 from sandboxes.sessions.events import EventKind, OnEvent, Why
 from sandboxes.sessions.keys import KeyNames, SessionKey
 from sandboxes.sessions.lease import TurnLease, TurnState
@@ -116,7 +116,7 @@ class SessionManager:
         binding = stored.parse(key)
         if binding.backend != backend:
             return None
-        return await connect_bound(client, self._cipher, stored, binding)
+        return await connect_bound(client, binding, stored_token(self._cipher, stored))
 
     async def state(self, *, key: SessionKey) -> Snapshot:
         """What Redis knows of the session: binding, stale mark and turn. Touches nothing."""

@@ -113,12 +113,12 @@ class Resolution(Operation):
 
     async def _connect(self, stored: StoredBinding, binding: Binding) -> Sandbox | None:
         """None if it is gone for good."""
-        sandbox = await connect_bound(self.client, self.cipher, stored, binding)
+        token = stored_token(self.cipher, stored)
+        sandbox = await connect_bound(self.client, binding, token)
         if sandbox is None:
             return None
-        token = sandbox.traffic_token
-        if token and token != stored_token(self.cipher, stored):
-            self.held.keep_token(stored.document, self.cipher.encrypt(token))
+        if sandbox.traffic_token and sandbox.traffic_token != token:
+            self.held.keep_token(stored.document, self.cipher.encrypt(sandbox.traffic_token))
         if sandbox.resumed:
             await self.emit(EventKind.RESUMED, Why.PAUSED, sandbox.id, binding=binding)
         return sandbox

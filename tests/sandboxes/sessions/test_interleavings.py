@@ -20,6 +20,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import (
     RuleBasedStateMachine,
+    initialize,
     invariant,
     precondition,
     rule,
@@ -46,7 +47,7 @@ from sandboxes.sessions.scripts import _load
 from sandboxes.testing.simulated import SimulatedProvider
 from tests.sandboxes.sessions.world import BACKEND, RedisServer, Replica, Space, make_plan
 
-SESSIONS = [SessionKey("tenant-1", "space-1", f"chat-{i}") for i in range(2)]
+SESSIONS = [SessionKey("tenant-1", "space-1", "chat-1")]  # more would only dilute the search
 TIMING = LockTiming(retry_s=(0.0005, 0.001))
 OP: ContextVar[Op | None] = ContextVar("op", default=None)
 
@@ -127,8 +128,10 @@ class MortalReplica(Replica):
 
     async def _on_event(self, event: SessionEvent) -> None:
         op = OP.get()
-        if op is not None and event.kind is EventKind.DESTROYED and event.why is Why.STALE:
-            assert not op.consumed_at_start, "a rebuild inside a consumed turn"
+        rebuild = event.kind is EventKind.DESTROYED and event.why is Why.STALE
+        if rebuild and op is not None and op.consumed_at_start:
+            # Raising here would only be logged.
+            self.machine.broken.append("a rebuild inside a consumed turn")
 
 
 class Interleavings(RuleBasedStateMachine):
@@ -145,9 +148,9 @@ class Interleavings(RuleBasedStateMachine):
         )
         self.provider.intercept = self.at_gate
         self.redis = Redis(unix_socket_path=socket)
-        self.replicas = [MortalReplica(socket, self) for _ in range(3)]
+        self.replicas = [MortalReplica(socket, self) for _ in range(2)]
         self.ops: list[Op] = []
-        self.failures: list[BaseException] = []
+        self.broken: list[str] = []
         self.consumed = dict.fromkeys(SESSIONS, False)
         self.refs = dict.fromkeys(SESSIONS, 0)
         self.given: dict[SessionKey, set[str]] = {key: set() for key in SESSIONS}
@@ -183,6 +186,12 @@ class Interleavings(RuleBasedStateMachine):
         for op in self.ops:
             op.refused = 0
 
+    def open(self, op: Op, verdict: BaseException | None) -> None:
+        assert op.gate is not None
+        op.gate.set_result(verdict)
+        op.gate = None
+        self.moved()
+
     def settle(self) -> None:
         async def until_settled() -> None:
             async with asyncio.timeout(20):
@@ -201,6 +210,7 @@ class Interleavings(RuleBasedStateMachine):
             self.ops.remove(op)
             if not op.task.cancelled() and (error := op.task.exception()) is not None:
                 raise error
+        assert not self.broken
         self.note_bindings()
 
     def note_bindings(self) -> None:
@@ -233,8 +243,15 @@ class Interleavings(RuleBasedStateMachine):
 
     # Rules
 
-    replica = st.integers(0, 2)
+    replica = st.integers(0, 1)
     session = st.sampled_from(SESSIONS)
+
+    @initialize(bound=st.booleans())
+    def begin_bound(self, bound: bool) -> None:
+        if bound:
+            for key in SESSIONS:
+                self.resolve(0, key)
+            self.finish()
 
     @rule(replica=replica, key=session)
     def resolve(self, replica: int, key: SessionKey) -> None:
@@ -262,6 +279,11 @@ class Interleavings(RuleBasedStateMachine):
             self.end_lease(key)
 
     @rule(replica=replica, key=session)
+    def begin_and_resolve(self, replica: int, key: SessionKey) -> None:
+        self.begin(replica, key)
+        self.resolve_undisturbed(replica, key)
+
+    @rule(replica=replica, key=session)
     def consume(self, replica: int, key: SessionKey) -> None:
         async def work() -> None:
             lease = self.refs[key]
@@ -279,7 +301,7 @@ class Interleavings(RuleBasedStateMachine):
     @precondition(lambda self: any(op.gate for op in self.ops))
     @rule(
         data=st.data(),
-        verdict=st.sampled_from(["go", "go", "go", "go", "unavailable", "timeout", "bug"]),
+        verdict=st.sampled_from(["go", "go", "unavailable", "timeout", "bug"]),
     )
     def step(self, data: Any, verdict: str) -> None:
         gated = [op for op in self.ops if op.gate]
@@ -290,11 +312,23 @@ class Interleavings(RuleBasedStateMachine):
             "timeout": TimedOut("no answer"),
             "bug": SandboxError("who knows"),
         }
-        assert op.gate is not None
-        op.gate.set_result(verdicts[verdict])
-        op.gate = None
-        self.moved()
+        self.open(op, verdicts[verdict])
         self.settle()
+
+    @precondition(lambda self: any(op.gate for op in self.ops))
+    @rule()
+    def finish(self) -> None:
+        """Everybody goes on, undisturbed."""
+        while gated := [op for op in self.ops if op.gate]:
+            for op in gated:
+                self.open(op, None)
+            self.settle()
+
+    @rule(replica=replica, key=session)
+    def resolve_undisturbed(self, replica: int, key: SessionKey) -> None:
+        self.resolve(replica, key)
+        if self.ops:
+            self.finish()
 
     @rule(replica=replica)
     def crash(self, replica: int) -> None:
@@ -369,7 +403,7 @@ class Interleavings(RuleBasedStateMachine):
 
     def everything_heals(self) -> None:
         """With no more faults each session gets one sandbox, and the reaper leaves no other."""
-        for replica in range(3):
+        for replica in range(2):
             self.crash(replica)
         self.provider.intercept = None
         for key in SESSIONS:
@@ -404,13 +438,16 @@ class Interleavings(RuleBasedStateMachine):
         await self.redis.aclose()
 
 
-@pytest.mark.timeout(300)
-def test_no_order_of_calls_and_crashes_breaks_the_promises(redis_server: RedisServer) -> None:
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("examples", [25, pytest.param(250, marks=pytest.mark.slow)])
+def test_no_order_of_calls_and_crashes_breaks_the_promises(
+    redis_server: RedisServer, examples: int
+) -> None:
     run_state_machine_as_test(
         lambda: Interleavings(redis_server.socket),
         settings=settings(
-            max_examples=40,
-            stateful_step_count=40,
+            max_examples=examples,
+            stateful_step_count=50,
             deadline=None,
             suppress_health_check=list(HealthCheck),
             print_blob=True,

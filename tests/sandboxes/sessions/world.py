@@ -37,8 +37,9 @@ KEY = SessionKey("tenant-1", "space-1", "chat-1")
 class RedisServer:
     """One redis-server process of our own; its data survives `kill` and `start`."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, appendfsync: str = "always") -> None:
         self.folder = folder
+        self.appendfsync = appendfsync
         self.socket = str(folder / "redis.sock")
         self.process: subprocess.Popen[bytes] | None = None
 
@@ -50,7 +51,7 @@ class RedisServer:
             "dir": str(self.folder),
             "save": "",
             "appendonly": "yes",
-            "appendfsync": "always",
+            "appendfsync": self.appendfsync,
             "logfile": "redis.log",
         }
         argv = ["redis-server"]
