@@ -20,8 +20,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-import structlog
-
 from sandboxes.capabilities import Capabilities
 from sandboxes.errors import Conflict, InvalidRequest, NotFound, SandboxError, Terminal
 from sandboxes.network import NetworkPolicy
@@ -58,7 +56,6 @@ from sandboxes.sandboxd.templates import Template, TemplateStore
 
 __all__ = ["RuncEngine"]
 
-_log = structlog.get_logger(__name__)
 _T = TypeVar("_T")
 
 _RUN_DIR = Path("/run/skillyard")
@@ -80,7 +77,8 @@ class RuncEngine(Engine):
         key = hashlib.sha256(os.fsencode(data_dir)).hexdigest()[:8]
         self._parent = f"skillyard-{key}"
         # On /run, because network namespaces and routes end with the boot that made them.
-        self._network = Network(_RUN_DIR / f"network-{key}")
+        self._network_dir = _RUN_DIR / f"network-{key}"
+        self._network = Network(self._network_dir)
         self._cgroups: Cgroups
         self._sandboxes: dict[str, RuncSandbox] = {}
         self._changes = asyncio.Semaphore(_CONCURRENT_CHANGES)
@@ -132,6 +130,8 @@ class RuncEngine(Engine):
         await self._trash.aclose()
         if not self._sandboxes:
             self._cgroups.remove_parent()
+            with contextlib.suppress(OSError):
+                self._network_dir.rmdir()
         for sandbox in self._sandboxes.values():
             sandbox.let_go()
         self._sandboxes.clear()

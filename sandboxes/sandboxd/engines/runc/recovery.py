@@ -7,8 +7,7 @@ it. What runc or the kernel knows under our name without a record is removed too
 from __future__ import annotations
 
 import dataclasses
-
-import structlog
+import logging
 
 from sandboxes.network import CLOSED
 from sandboxes.sandboxd.engines.base import Limits
@@ -18,7 +17,7 @@ from sandboxes.sandboxd.engines.runc.sandbox import Paths, RuncSandbox
 
 __all__ = ["recover"]
 
-_log = structlog.get_logger(__name__)
+_log = logging.getLogger(__name__)
 
 
 def recover(paths: Paths, cgroups: Cgroups) -> dict[str, RuncSandbox]:
@@ -27,7 +26,7 @@ def recover(paths: Paths, cgroups: Cgroups) -> dict[str, RuncSandbox]:
     names |= cgroups.existing() | {entry.name for entry in paths.runc.iterdir()}
     found = {name: _look_at(name, paths, cgroups) for name in sorted(names)}
     for sandbox in found.values():
-        _log.info("sandbox_found", sandbox=sandbox.id, phase=sandbox.record.phase)
+        _log.info("found sandbox %s, %s", sandbox.id, sandbox.record.phase)
     return found
 
 

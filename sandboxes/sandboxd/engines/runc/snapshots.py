@@ -10,12 +10,11 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import dataclasses
+import logging
 import os
 import secrets
 from collections.abc import Iterable
 from pathlib import Path
-
-import structlog
 
 from sandboxes.errors import Conflict, InvalidRequest
 from sandboxes.sandboxd.engines.runc.commands import command
@@ -24,7 +23,7 @@ from sandboxes.sandboxd.engines.runc.trash import Trash
 
 __all__ = ["SnapshotStore"]
 
-_log = structlog.get_logger(__name__)
+_log = logging.getLogger(__name__)
 _libc = ctypes.CDLL(None, use_errno=True)
 _RECORD = "snapshot.json"
 _UNFINISHED = ".new-"
@@ -48,7 +47,7 @@ class SnapshotStore:
                 continue
             self._known[found.id] = found
             if found.broken():
-                _log.warning("snapshot_broken_by_reboot", snapshot=found.id)
+                _log.warning("snapshot %s was cut short by a reboot", found.id)
             elif not found.synced:
                 self._flush_later(found)
 

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import secrets
 from pathlib import Path
-
-import structlog
 
 from sandboxes.errors import SandboxError
 from sandboxes.sandboxd.engines.runc.commands import command
 
 __all__ = ["Trash"]
 
-_log = structlog.get_logger(__name__)
+_log = logging.getLogger(__name__)
 
 
 class Trash:
@@ -55,5 +54,5 @@ class Trash:
             try:
                 await command("rm", "-rf", "--one-file-system", "--", *found)
             except SandboxError as error:
-                _log.error("trash_not_emptied", problem=error.message, detail=error.detail)
+                _log.error("the trash could not be emptied: %s (%s)", error, error.detail)
                 return
