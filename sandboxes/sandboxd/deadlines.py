@@ -6,6 +6,7 @@ import asyncio
 import heapq
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 __all__ = ["Deadlines"]
 
@@ -40,10 +41,10 @@ class Deadlines:
             delay = _LONGEST_SLEEP_S
             if self._heap:
                 delay = min(delay, max(self._heap[0][0] - time.time(), 0.0))
-            try:
-                await asyncio.wait_for(self._changed.wait(), delay)
-            except TimeoutError:
-                continue
+            # Not wait_for: Python 3.11's may swallow a cancellation that meets the event.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(delay):
+                    await self._changed.wait()
 
     def _fire_due(self) -> None:
         while self._heap:

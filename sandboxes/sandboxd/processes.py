@@ -94,7 +94,8 @@ class Subscription:
         """Raises TimeoutError when nothing happened for so long."""
         while not self._events:
             self._ready.clear()
-            await asyncio.wait_for(self._ready.wait(), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                await self._ready.wait()
         event = self._events.popleft()
         if isinstance(event, Output):
             self._size_bytes -= len(event.data)

@@ -53,7 +53,8 @@ class Watch:
         """At least one event, or none after `timeout_s`. Raises the reason once there are no more."""
         if not self._events and self._ended is None:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._ready.wait(), timeout_s)
+                async with asyncio.timeout(timeout_s):
+                    await self._ready.wait()
         if self._events:
             return self.take()
         if self._ended is not None:

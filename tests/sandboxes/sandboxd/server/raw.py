@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import struct
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,6 +21,14 @@ STREAM = "application/connect+json"
 def frame(message: dict[str, Any], flags: int = 0) -> bytes:
     body = json.dumps(message).encode()
     return struct.pack(">BI", flags, len(body)) + body
+
+
+async def until(condition: Callable[[], Awaitable[Any]], timeout_s: float = 8.0) -> Any:
+    """What `condition` returns once that is true. For what only polling can see."""
+    async with asyncio.timeout(timeout_s):
+        while not (found := await condition()):  # noqa: ASYNC110 - nothing announces it
+            await asyncio.sleep(0.01)
+    return found
 
 
 @dataclass
