@@ -25,6 +25,10 @@ __all__ = ["Head", "read_head", "split_fences"]
 _MAX_BRACKETS = 500
 """More opening brackets than any head needs; past that a parser only burns time."""
 _MAX_INT_DIGITS = 18
+_TAGS = frozenset(
+    f"tag:yaml.org,2002:{kind}"
+    for kind in ("str", "int", "float", "bool", "null", "timestamp", "seq", "map", "merge", "value")
+)
 _FIELD = re.compile(r"([A-Za-z][A-Za-z0-9_-]{0,63}):[ \t]+(\S.*)")
 _PROSE_FIELDS = frozenset({"name", "description", "compatibility", "license", "when_to_use"})
 _QUOTED_OR_BLOCK = ("'", '"', "|", ">")
@@ -201,7 +205,7 @@ def _refuse_anchors(top: Node, entry: str) -> None:
         if node.anchor is not None or id(node) in seen:
             raise _no_anchors(entry, line)
         seen.add(id(node))
-        if not str(node.tag).startswith("tag:yaml.org,2002:"):
+        if str(node.tag) not in _TAGS:
             raise refuse(
                 "yaml_tag",
                 f"“{entry}” uses a YAML tag (!…) in line {line}: put the value in quotes.",

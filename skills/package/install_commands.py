@@ -23,7 +23,7 @@ _KINDS = {
     "npm": "npm", "pnpm": "npm", "yarn": "npm", "bun": "npm",
     "apt": "apt", "apt-get": "apt", "aptitude": "apt",
 }  # fmt: skip
-_ENDS = re.compile(r"[;|&`#)>\r\n]|\\$|\s-{2}\s")
+_ENDS = re.compile(r"[$;|&`#)>\r\n]|\\$|\s-{2}\s")
 _VALUED_OPTIONS = frozenset(
     {"-r", "-c", "-t", "-i", "-f", "-o", "-e", "--requirement", "--constraint", "--index-url",
      "--extra-index-url", "--find-links", "--target", "--prefix", "--python", "--editable", "--group",

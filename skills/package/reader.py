@@ -216,6 +216,7 @@ def _stored(
     source: Source, kept: list[_Listed], cut: int, content: ContentStore, limits: Limits
 ) -> tuple[PackageFile, ...]:
     total = 0
+    shown = ""
 
     def count(size_bytes: int) -> None:
         nonlocal total
@@ -223,19 +224,22 @@ def _stored(
         if total > limits.max_total_bytes:
             raise refuse(
                 "package_too_large",
-                f"The skill's files have more than {limits.max_total_bytes:,} bytes together: leave "
-                "out what it does not need.",
+                f"With “{shown}” the files have more than {limits.max_total_bytes:,} bytes "
+                "together: leave out what the skill does not need.",
+                shown,
             )
         if source.packed_bytes is not None and is_bomb(total, source.packed_bytes, limits):
             raise refuse(
                 "compression_bomb",
-                f"The archive unpacks to more than {limits.max_ratio} times its size: leave out "
-                "what the skill does not need.",
+                f"With “{shown}” the archive unpacks to more than {limits.max_ratio} times its "
+                "size: leave out what the skill does not need.",
+                shown,
             )
 
     files = []
     for entry in kept:
         path = entry.path[cut:]
+        shown = printable(entry.path)
         chunks = measured(source.chunks(entry.index), entry.path, entry.packed_bytes, limits, count)
         size, sha256 = content.add(path, chunks)
         files.append(PackageFile(path, size, entry.executable, sha256))

@@ -22,7 +22,8 @@ __all__ = ["safety_report"]
 
 MAX_FINDINGS = 2_000
 _MAX_PER_FILE = 500
-_URL = re.compile(r"https?://[^\s\"'<>()\[\]{}|\\^`\x00-\x1f\u3000-\u303f\uff00-\uffef]{1,2000}")
+_IN_URL = r"[^\s\"'<>()\[\]{}|\\^`\x00-\x1f\u3000-\u303f\uff00-\uffef]"
+_URL = re.compile(rf"https?://(?:\[[0-9A-Fa-f:.]{{2,45}}\]{_IN_URL}{{0,2000}}|{_IN_URL}{{1,2000}})")
 _NATIVE = {
     b"\x7fELF": "Linux",
     b"MZ": "Windows",

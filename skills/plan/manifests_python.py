@@ -29,7 +29,7 @@ __all__ = [
 _MAX_INCLUDES = 10
 _MAX_LOCK_BYTES = 512 * 1024
 _HASH = re.compile(r"\s--hash[= ]\S+")
-_LOCAL = re.compile(r"(?:\.{0,2}/|~|file:|[A-Za-z]:\\)|.*\.(?:whl|tar\.gz|zip)$")
+_LOCAL = re.compile(r"(?:\.{0,2}/|~|file:|[A-Za-z]:\\)|[^@]*\.(?:whl|tar\.gz|zip)$")
 _DEV_NAME = re.compile(r"dev|test|doc|lint", re.IGNORECASE)
 
 
@@ -227,7 +227,8 @@ def _lock_pins(reading: Reading, manifest: Manifest, folder: str) -> dict[str, s
             return {}
         data = _toml(manifest, text)
         versions: dict[str, set[str]] = {}
-        for package in data.get("package") or data.get("packages") or []:
+        packages = data.get("package") or data.get("packages")
+        for package in packages if isinstance(packages, list) else []:
             if isinstance(package, dict) and isinstance(package.get("version"), str):
                 found = canonicalize_name(str(package.get("name")))
                 versions.setdefault(found, set()).add(package["version"])
