@@ -34,7 +34,7 @@ _reason = "needs root" if os.geteuid() != 0 else f"needs {' and '.join(_missing)
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if HERE in item.path.parents and "network" in getattr(item, "fixturenames", ()):
+        if HERE in item.path.parents and "directory" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.sandbox)
             item.add_marker(pytest.mark.skipif(os.geteuid() != 0 or bool(_missing), reason=_reason))
 

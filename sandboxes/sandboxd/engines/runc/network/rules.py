@@ -66,7 +66,7 @@ def sandbox_ruleset(policy: NetworkPolicy, resolvers: Sequence[str]) -> str:
             ['iifname "lo" accept', "ct state established,related accept", "drop"],
         ),
     ]
-    return delete_table(SANDBOX_TABLE) + _table(SANDBOX_TABLE, chains)
+    return _table(SANDBOX_TABLE, chains)
 
 
 def host_ruleset(table: str, *, links: str, pool: str, resolvers: Sequence[str]) -> str:
@@ -119,7 +119,7 @@ def host_ruleset(table: str, *, links: str, pool: str, resolvers: Sequence[str])
             [f'ip saddr {pool} oifname != "{VETH_PREFIX}*" masquerade'],
         ),
     ]
-    return delete_table(table) + _table(table, chains)
+    return _table(table, chains)
 
 
 def delete_table(table: str) -> str:
@@ -145,4 +145,7 @@ def _chain(name: str, kind: str, rules: Iterable[str]) -> str:
 
 
 def _table(name: str, chains: Iterable[str]) -> str:
-    return f"table inet {name} {{\n{_REFUSE}{''.join(chains)}}}\n"
+    """Replaces the rules of a table that exists. Its hooks stay: to free one, the kernel waits for
+    several milliseconds."""
+    empty = f"table inet {name}\nflush table inet {name}\n"
+    return f"{empty}table inet {name} {{\n{_REFUSE}{''.join(chains)}}}\n"
