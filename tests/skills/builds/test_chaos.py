@@ -1,0 +1,55 @@
+"""A worker that is killed anywhere leaves nothing wrong and nothing behind, once the sweep has run."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.sandboxes.sessions.world import RedisServer
+
+
+def drive(
+    scenario: str, every: int, offset: int, folder: Path, redis: RedisServer
+) -> dict[str, object]:
+    env = os.environ | {
+        "DJANGO_SETTINGS_MODULE": "console.settings",
+        "DATABASE_URL": f"sqlite:///{folder}/chaos.sqlite3",
+        "REDIS_URL": f"unix://{redis.socket}",
+        "SKILLYARD_DATA_DIR": str(folder),
+        "SKILLYARD_SECRET_KEY": "only-for-the-chaos-" + "0" * 40,
+        "SKILLYARD_FIELD_KEYS": "VGhpcy1rZXktaXMtb25seS1mb3ItdGVzdHMtMDAwMDA=",
+        "SKILLYARD_LOG_LEVEL": "ERROR",
+    }
+    argv = [sys.executable, "-m", "tests.skills.builds.chaos_driver"]
+    done = subprocess.run(
+        [*argv, scenario, str(every), str(offset)], env=env, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    result: dict[str, object] = json.loads(done.stdout)
+    return result
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("scenario", "every"),
+    [("change", 1), ("first", 4), ("reuse", 1), ("clear", 1), ("candidate", 3)],
+)
+def test_killed_at_points_of_every_kind_of_build(
+    scenario: str, every: int, tmp_path: Path, redis_server: RedisServer
+) -> None:
+    result = drive(scenario, every, 0, tmp_path, redis_server)
+    assert result["failures"] == {}
+    assert isinstance(result["points"], int)
+    assert result["points"] > 8
+
+
+def test_killed_in_every_step(tmp_path: Path, redis_server: RedisServer) -> None:
+    """The quick one: every seventh point, which meets each step at least once."""
+    result = drive("change", 7, 3, tmp_path, redis_server)
+    assert result["failures"] == {}
