@@ -119,11 +119,21 @@ class Principal:
         )
 
     def tenants(self, action: Action = Action.VIEW) -> QuerySet[Tenant]:
-        """The tenants in which this is allowed, for the tenant's own things (catalog, backends)."""
+        """The tenants in all of which this is allowed, for the tenant's own things."""
         if self.everything:
             return Tenant.objects.all()
-        wanted = {grant.tenant_id for grant in self.grants if action in grant.actions}
-        return Tenant.objects.filter(pk__in=wanted)
+        whole = {
+            grant.tenant_id
+            for grant in self.grants
+            if grant.space_id is None and action in grant.actions
+        }
+        return Tenant.objects.filter(pk__in=whole)
+
+    def member_of(self) -> QuerySet[Tenant]:
+        """The tenants in which they have any role, in one space at least: they see its catalog."""
+        if self.everything:
+            return Tenant.objects.all()
+        return Tenant.objects.filter(pk__in={grant.tenant_id for grant in self.grants})
 
     def space(self, space_id: str, action: Action) -> Space:
         """The space, if it may be acted on. Http404 if it is not visible, else PermissionDenied."""

@@ -90,7 +90,7 @@ class UploadForm(forms.Form):
 
 def catalog(request: ConsoleRequest) -> HttpResponse:
     skills = (
-        Skill.objects.filter(tenant__in=request.principal.tenants(), archived_at=None)
+        Skill.objects.filter(tenant__in=request.principal.member_of(), archived_at=None)
         .select_related("tenant")
         .prefetch_related("versions")
     )
@@ -150,7 +150,7 @@ def upload(request: ConsoleRequest) -> HttpResponse:
 
 def _version(request: ConsoleRequest, skill_id: str, number: int | None = None) -> SkillVersion:
     skill = (
-        Skill.objects.filter(tenant__in=request.principal.tenants(), pk=skill_id)
+        Skill.objects.filter(tenant__in=request.principal.member_of(), pk=skill_id)
         .select_related("tenant")
         .first()
     )

@@ -23,7 +23,9 @@ def overview(request: ConsoleRequest) -> HttpResponse:
         "overview/overview.html",
         {
             "spaces": spaces.count(),
-            "skills": Skill.objects.filter(tenant__in=tenants, archived_at=None).count(),
+            "skills": Skill.objects.filter(
+                tenant__in=request.principal.member_of(), archived_at=None
+            ).count(),
             "running": states.get(SessionState.ACTIVE, 0),
             "paused": states.get(SessionState.PAUSED, 0),
             "unfinished": builds.unfinished().count(),
