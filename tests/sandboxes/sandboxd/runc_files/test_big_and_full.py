@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import tracemalloc
 from pathlib import Path
@@ -98,3 +99,31 @@ async def test_a_move_that_does_not_fit_leaves_the_source_as_it_was(root: Path, 
         await files.move("/workspace/big", "/other/big", owner="user")
     assert (root / "workspace/big").stat().st_size == 3 * MIB
     assert os.listdir(root / "other") == []
+
+
+async def test_cancelled_work_leaves_no_descriptor_and_the_file_whole_or_part(root: Path, files):
+    block = os.urandom(MIB)
+
+    async def endless():
+        while True:
+            yield block
+
+    async def read_all() -> None:
+        async for _ in await files.read("/workspace/whole"):
+            pass
+
+    (root / "workspace/whole").write_bytes(block * 64)
+    before = len(os.listdir("/proc/self/fd"))
+    for delay in (0, 0.001, 0.003, 0.01, 0.02):
+        work = [
+            asyncio.create_task(files.write("/workspace/cut", endless(), owner="user")),
+            asyncio.create_task(read_all()),
+            asyncio.create_task(files.list("/", depth=9)),
+        ]
+        await asyncio.sleep(delay)
+        for task in work:
+            task.cancel()
+        await asyncio.wait(work)
+        del work
+    assert len(os.listdir("/proc/self/fd")) == before
+    assert (root / "workspace/cut").stat().st_size % MIB == 0
