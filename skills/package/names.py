@@ -14,7 +14,7 @@ from skills.package.types import Limits, Problem
 
 __all__ = ["NameGuard", "clean_name", "is_junk", "printable"]
 
-_DRIVE = re.compile(r"[A-Za-z]:")
+_DRIVE = re.compile(r"(?:\./+)*[A-Za-z]:")
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _DECEPTIVE = re.compile("[\u202a-\u202e\u2066-\u2069\u200e\u200f\u061c\U000e0000-\U000e007f\ufeff]")
 _JUNK_PARTS = frozenset({"__MACOSX", ".git", ".hg", ".svn", "__pycache__"})

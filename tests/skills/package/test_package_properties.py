@@ -8,6 +8,7 @@ import tarfile
 import tempfile
 import unicodedata
 from pathlib import Path
+from typing import Any
 
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
@@ -105,11 +106,13 @@ evil = st.one_of(
 @FAST
 @given(st.lists(evil, min_size=1, max_size=5), st.sampled_from(["zip", "tar", "upload"]))
 @example(["../../etc/passwd"], "tar")
+@example(["./C:/a"], "zip")
 @example(["a", "a"], "upload")
 def test_malicious_names_never_get_through(names: list[str], form: str) -> None:
     tree = {"SKILL.md": SKILL_MD, **dict.fromkeys(names, b"x")}
     try:
-        source = {"zip": zipped, "tar": tarred, "upload": uploaded}[form](tree)
+        builders: dict[str, Any] = {"zip": zipped, "tar": tarred, "upload": uploaded}
+        source = builders[form](tree)
     except (UnicodeEncodeError, ValueError):
         return  # the archiver itself can't spell it
     with contextlib.suppress(PackageRefused):

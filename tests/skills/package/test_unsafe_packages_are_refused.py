@@ -40,6 +40,7 @@ UNSAFE_NAMES = {
     "/etc/passwd": "name_absolute",
     "C:evil": "name_drive",
     "c:/evil": "name_drive",
+    ".//./c:/evil": "name_drive",
     "a\\b": "name_backslash",
     "..\\evil": "name_backslash",
     "a\0.txt": "name_nul",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,7 +22,7 @@ def codes(package: object) -> list[str]:
 def test_every_form_gives_the_same_digest(tmp_path: Path) -> None:
     archive = tmp_path / "skill.zip"
     archive.write_bytes(zipped(TREE, executable=EXECUTABLE))
-    forms = [
+    forms: list[Any] = [
         zipped(TREE, executable=EXECUTABLE),
         tarred(TREE, executable=EXECUTABLE),
         tarred(TREE, executable=EXECUTABLE, gz=True),
