@@ -130,7 +130,9 @@ def leftovers(daemon: Daemon, sandbox_id: str | None = None) -> list[str]:
     found = [f"mount {line}" for line in _lines("/proc/self/mountinfo") if name in line]
     group = sandbox_id or f"skillyard-{daemon.key}"
     found += [f"process {what}" for what, groups in _process_groups() if group in groups]
-    found += [f"cgroup {path}" for path in Path("/sys/fs/cgroup").rglob("*") if path.name == group]
+    # Other programs remove groups meanwhile: os.walk takes no notice.
+    groups = (parent for parent, names, _ in os.walk("/sys/fs/cgroup") if group in names)
+    found += [f"cgroup {parent}/{group}" for parent in groups]
     found += [f"network {path}" for path in _networks(daemon, sandbox_id)]
     sandboxes = daemon.data_dir / "sandboxes"
     found += [
