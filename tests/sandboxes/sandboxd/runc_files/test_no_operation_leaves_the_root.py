@@ -135,7 +135,7 @@ async def test_links_swapped_in_meanwhile_never_lead_out(root, outside, files, s
     path = "/workspace/swap/secret" if flip == "directory" else "/workspace/swap"
     done = 0
     try:
-        for _ in range(400):
+        for _ in range(200):
             with suppress(SandboxError):
                 await files.write(path, stream(b"written by api"), owner="user")
                 done += 1
