@@ -5,20 +5,21 @@ Their addresses are documentation ones (RFC 5737), which look public to every ru
 
 from __future__ import annotations
 
+import ipaddress
+import secrets
 import subprocess
 import sys
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 
 from sandboxes.testing import Outside, Target
 
-__all__ = ["FIRST", "SECOND", "outside_servers"]
+__all__ = ["outside_servers"]
 
-_GATEWAY = "198.51.100.1"
-FIRST = Target(address="198.51.100.10", body="first")
-SECOND = Target(address="198.51.100.20", body="second")
+_NETWORKS = ("192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24")
+_VETH = ("type", "veth", "peer", "name", "eth0")
 _SERVER = """
 import http.server, socketserver, sys
 
@@ -36,26 +37,39 @@ socketserver.ThreadingTCPServer((sys.argv[1], 80), Handler).serve_forever()
 
 
 @contextmanager
-def outside_servers(tag: str) -> Iterator[Outside]:
-    """`tag` (at most 8 characters) tells the namespace and the link from others on this host."""
-    name, host_end = f"outside-{tag}", f"out{tag}"
-    _run("ip", "netns", "add", name)
+def outside_servers(*, names: tuple[str, str] | None = None) -> Iterator[Outside]:
+    """`names` are what something else makes resolve to the two."""
+    tag = secrets.token_hex(4)
+    namespace, host_end = f"outside-{tag}", f"out{tag}"
+    network = _free_network()
+    gateway, one, two = (str(network[number]) for number in (1, 2, 3))
+    first_name, second_name = names or (None, None)
+    first = Target(address=one, body="first", name=first_name)
+    second = Target(address=two, body="second", name=second_name)
+    _run("ip", "netns", "add", namespace)
     try:
-        _run("ip", "link", "add", host_end, "type", "veth", "peer", "name", "eth0", "netns", name)
-        _run("ip", "address", "add", f"{_GATEWAY}/24", "dev", host_end)
+        _run("ip", "link", "add", host_end, *_VETH, "netns", namespace)
+        _run("ip", "address", "add", f"{gateway}/28", "dev", host_end)
         _run("ip", "link", "set", host_end, "up")
-        for target in (FIRST, SECOND):
-            _run("ip", "-n", name, "address", "add", f"{target.address}/24", "dev", "eth0")
-        _run("ip", "-n", name, "link", "set", "eth0", "up")
-        _run("ip", "-n", name, "link", "set", "lo", "up")
-        _run("ip", "-n", name, "route", "add", "default", "via", _GATEWAY)
-        with ExitStack() as stack:
-            for target in (FIRST, SECOND):
-                stack.enter_context(_served(name, target))
-            yield Outside(first=FIRST, second=SECOND)
+        for address in (one, two):
+            _run("ip", "-n", namespace, "address", "add", f"{address}/28", "dev", "eth0")
+        _run("ip", "-n", namespace, "link", "set", "eth0", "up")
+        _run("ip", "-n", namespace, "link", "set", "lo", "up")
+        _run("ip", "-n", namespace, "route", "add", "default", "via", gateway)
+        with _served(namespace, first), _served(namespace, second):
+            yield Outside(first=first, second=second)
     finally:
-        _run("ip", "netns", "delete", name)
+        _run("ip", "netns", "delete", namespace)
         subprocess.run(["ip", "link", "delete", host_end], capture_output=True)
+
+
+def _free_network() -> ipaddress.IPv4Network:
+    """One that no other run of these tests has on this host."""
+    taken = subprocess.run(["ip", "-4", "address"], capture_output=True, check=True).stdout.decode()
+    blocks = [
+        block for net in _NETWORKS for block in ipaddress.IPv4Network(net).subnets(new_prefix=28)
+    ]
+    return secrets.choice([block for block in blocks if f" {block[1]}/" not in taken])
 
 
 @contextmanager

@@ -22,7 +22,7 @@ async def client(sandboxd: daemons.Daemon) -> AsyncIterator[SandboxClient]:
 
 @pytest.fixture(scope="module")
 def outside(sandboxd: daemons.Daemon) -> Iterator[testing.Outside]:
-    with outside_servers(sandboxd.key) as servers:
+    with outside_servers() as servers:
         yield servers
 
 

@@ -3,7 +3,6 @@ with a hosts file of its own, in a mount namespace of its own."""
 
 from __future__ import annotations
 
-import dataclasses
 import shlex
 import tempfile
 from collections.abc import AsyncIterator, Iterator
@@ -14,20 +13,27 @@ import pytest
 from sandboxes import registry, testing
 from sandboxes.client import SandboxClient
 from tests.sandboxes import daemon as daemons
-from tests.sandboxes.backends.outside import FIRST, SECOND, outside_servers
+from tests.sandboxes.backends.outside import outside_servers
 
 pytestmark = pytest.mark.sandbox
 
-NAMES = {FIRST.address: "first.outside.example", SECOND.address: "second.elsewhere.example"}
+NAMES = ("first.outside.example", "second.elsewhere.example")
 
 
 @pytest.fixture(scope="module")
-def sandboxd() -> Iterator[daemons.Daemon]:
+def outside() -> Iterator[testing.Outside]:
     if reason := daemons.why_not():
         pytest.skip(reason)
+    with outside_servers(names=NAMES) as servers:
+        yield servers
+
+
+@pytest.fixture(scope="module")
+def sandboxd(outside: testing.Outside) -> Iterator[daemons.Daemon]:
     with tempfile.NamedTemporaryFile("w", prefix="hosts-") as hosts:
         hosts.write(Path("/etc/hosts").read_text())
-        hosts.write("".join(f"\n{address} {name}\n" for address, name in NAMES.items()))
+        for target in (outside.first, outside.second):
+            hosts.write(f"\n{target.address} {target.name}\n")
         hosts.flush()
         bind = f'mount --bind {shlex.quote(hosts.name)} /etc/hosts && exec "$@"'
         with daemons.start(prefix=("unshare", "--mount", "sh", "-c", bind, "sh")) as daemon:
@@ -40,15 +46,6 @@ def sandboxd() -> Iterator[daemons.Daemon]:
 async def client(sandboxd: daemons.Daemon) -> AsyncIterator[SandboxClient]:
     async with await registry.open_client("local", {"socket": str(sandboxd.socket)}) as client:
         yield client
-
-
-@pytest.fixture(scope="module")
-def outside(sandboxd: daemons.Daemon) -> Iterator[testing.Outside]:
-    with outside_servers(sandboxd.key) as servers:
-        yield testing.Outside(
-            first=dataclasses.replace(servers.first, name=NAMES[FIRST.address]),
-            second=dataclasses.replace(servers.second, name=NAMES[SECOND.address]),
-        )
 
 
 class TestOutboundByName(testing.OutboundNameContract): ...
