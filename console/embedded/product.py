@@ -54,6 +54,7 @@ class Product:
         return self._child("redis", argv, ready=lambda: _redis_answers(path))
 
     def prepare(self) -> Child:
+        """For where no web process does it."""
         return self._child("prepare", self.launcher.unprivileged("manage.py", "prepare"))
 
     def sandboxd(self, announce: Callable[[str], None]) -> Child | None:
@@ -79,7 +80,11 @@ class Product:
         argv = self.launcher.unprivileged("-m", "console.embedded.web", str(listener.fileno()))
         address = listener.getsockname()[:2]
         return self._child(
-            "web", argv, ready=lambda: _serves_http(address), pass_fds=(listener.fileno(),)
+            "web",
+            argv,
+            ready=lambda: _serves_http(address),
+            ready_timeout_s=900.0,  # it migrates the database first
+            pass_fds=(listener.fileno(),),
         )
 
     def worker(self) -> Child:
@@ -102,6 +107,7 @@ class Product:
         argv: list[str],
         *,
         ready: Callable[[], Awaitable[bool]] | None = None,
+        ready_timeout_s: float = 60.0,
         stop: tuple[tuple[signal.Signals, float], ...] = ((signal.SIGTERM, 5.0),),
         pass_fds: tuple[int, ...] = (),
     ) -> Child:
@@ -111,6 +117,7 @@ class Product:
             env=self.environ,
             cwd=self.launcher.checkout,
             ready=ready,
+            ready_timeout_s=ready_timeout_s,
             stop=stop,
             pass_fds=pass_fds,
         )
@@ -141,9 +148,12 @@ async def _serves_http(address: tuple[str, int]) -> bool:
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address[0], address[0])  # noqa: S104
     try:
         reader, writer = await asyncio.open_connection(host, address[1])
-        writer.write(b"HEAD / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-        answer = await reader.readline()
-        writer.close()
-    except (OSError, TimeoutError):
+    except OSError:
         return False
-    return answer.startswith(b"HTTP/1.1 ")
+    try:
+        writer.write(b"HEAD / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        return (await reader.readline()).startswith(b"HTTP/1.1 ")
+    except OSError:
+        return False
+    finally:
+        writer.close()

@@ -35,7 +35,7 @@ class Child:
     env: Mapping[str, str]
     cwd: Path
     ready: Callable[[], Awaitable[bool]] | None = None
-    ready_timeout_s: float = 30.0
+    ready_timeout_s: float = 60.0
     stop: Sequence[tuple[signal.Signals, float]] = ((signal.SIGTERM, 5.0),)
     pass_fds: Sequence[int] = ()
 
@@ -116,17 +116,24 @@ class Supervisor:
         child = running.child
         if child.ready is None:
             return
-        deadline = time.monotonic() + child.ready_timeout_s
-        while not await child.ready():
-            if running.process.returncode is not None:
-                await running.log
-                code = running.process.returncode
-                raise CannotStart(self._last_words(running, f"exited with {code}"))
-            if time.monotonic() > deadline:
-                raise CannotStart(
-                    self._last_words(running, f"was not ready after {child.ready_timeout_s:.0f} s")
-                )
-            await asyncio.sleep(0.03)
+        ready = asyncio.create_task(_until(child.ready))
+        exited = asyncio.create_task(running.process.wait())
+        try:
+            await asyncio.wait(
+                [ready, exited],
+                timeout=child.ready_timeout_s,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+            if ready.done():
+                return
+            if not exited.done():
+                waited = f"was not ready after {child.ready_timeout_s:.0f} s"
+                raise CannotStart(self._last_words(running, waited))
+            await running.log
+            raise CannotStart(self._last_words(running, f"exited with {exited.result()}"))
+        finally:
+            for task in (ready, exited):
+                task.cancel()
 
     async def _keep(self, running: _Running) -> None:
         pause = _SHORTEST_PAUSE_S
@@ -206,6 +213,11 @@ class _LogFile:
             self._file = self._path.open("a", buffering=1, errors="replace")
         stamp = datetime.now().astimezone().isoformat(timespec="milliseconds")
         self._file.write(f"{stamp} {text}\n")
+
+
+async def _until(condition: Callable[[], Awaitable[bool]]) -> None:
+    while not await condition():  # noqa: ASYNC110 - another process is asked; nothing sets an event
+        await asyncio.sleep(0.03)
 
 
 async def _nothing() -> None:

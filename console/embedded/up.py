@@ -98,8 +98,6 @@ async def _start(
     sandboxd = product.sandboxd(announce)
     starting = [asyncio.create_task(start(sandboxd))] if sandboxd is not None else []
     try:
-        await supervisor.run_once(product.prepare())
-        announce(f"{'database':10} ready")
         await start(product.web(listener))
         await asyncio.gather(*starting)
         await start(product.worker())

@@ -1,6 +1,8 @@
-"""Serve the console on a listening socket that the supervisor opened: `python -m console.embedded.web FD`.
+"""Bring the database up to date, then serve the console: `python -m console.embedded.web FD`.
 
-The socket outlives this process, so that connections wait through a restart instead of failing.
+FD is a listening socket that the supervisor opened. It outlives this process, so that connections
+wait through a restart instead of failing. One process does both because loading Django is most of
+the time that either takes.
 """
 
 from __future__ import annotations
@@ -8,12 +10,16 @@ from __future__ import annotations
 import socket
 import sys
 
+import django
 import uvicorn
+from django.core.management import call_command
 
 __all__ = ["main"]
 
 
 def main(descriptor: int) -> None:
+    django.setup()
+    call_command("prepare")
     config = uvicorn.Config(
         "console.asgi:application",
         access_log=False,
