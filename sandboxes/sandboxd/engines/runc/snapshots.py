@@ -35,6 +35,7 @@ class SnapshotStore:
         self._trash = trash
         self._known: dict[str, SnapshotFile] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._changing = asyncio.Lock()
 
     async def start(self) -> None:
         """Load what is whole, clear what is not, go on flushing what this boot did not finish."""
@@ -110,9 +111,7 @@ class SnapshotStore:
 
     async def delete(self, snapshot_id: str) -> None:
         """Idempotent. `collect` frees what nobody stands on."""
-        found = self._known.get(snapshot_id)
-        if found is not None and not found.deleted:
-            await self._replace(dataclasses.replace(found, deleted=True))
+        await self._change(snapshot_id, deleted=True)
 
     def collect(self, used: Iterable[str]) -> None:
         """`used`: every layer of every sandbox."""
@@ -127,9 +126,16 @@ class SnapshotStore:
     def standing_on(self, template_id: str) -> list[str]:
         return sorted(s.id for s in self._known.values() if template_id in s.layers)
 
-    async def _replace(self, snapshot: SnapshotFile) -> None:
-        self._known[snapshot.id] = snapshot
-        await asyncio.to_thread(snapshot.save, self.root / snapshot.id / _RECORD)
+    async def _change(self, snapshot_id: str, **changes: bool) -> None:
+        """One at a time: a snapshot may be deleted while it is still being flushed."""
+        async with self._changing:
+            found = self._known.get(snapshot_id)
+            if found is None:
+                return
+            changed = dataclasses.replace(found, **changes)
+            if changed != found:
+                self._known[snapshot_id] = changed
+                await asyncio.to_thread(changed.save, self.root / snapshot_id / _RECORD)
 
     def _flush_later(self, snapshot: SnapshotFile) -> None:
         task = asyncio.create_task(self._flush(snapshot.id))
@@ -138,9 +144,7 @@ class SnapshotStore:
 
     async def _flush(self, snapshot_id: str) -> None:
         await asyncio.to_thread(_sync_file_system, self.root)
-        found = self._known.get(snapshot_id)
-        if found is not None:
-            await self._replace(dataclasses.replace(found, synced=True))
+        await self._change(snapshot_id, synced=True)
 
 
 async def copy_tree(source: Path, target: Path) -> None:
