@@ -14,9 +14,12 @@ from skills.package.types import Severity
 
 __all__ = ["HiddenRun", "hidden_runs"]
 
-_HIDDEN = re.compile(
-    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164"
-    "\ufeff\uffa0\ufff9-\ufffb\U000e0000-\U000e007f\U000e0100-\U000e01ef]+|[\ufe00-\ufe0f]{2,}"
+_HIDDEN = (
+    re.compile(
+        "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f"
+        "\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb]+"
+    ),
+    re.compile("[\U000e0000-\U000e01ef]+"),
 )
 _JOINERS = "\u200c\u200d"
 _BIDI = re.compile("[\u202a-\u202e\u2066-\u2069]")
@@ -26,7 +29,7 @@ _FLAG_BASE = "\U0001f3f4"
 _FLAG_TAGS = re.compile("[\U000e0030-\U000e0039\U000e0061-\U000e007a]{3,6}\U000e007f")
 """Flags of regions (England, Scotland) are a black flag and a few tags: the only honest use."""
 _SHOWN = 8
-_SPAN_CHARACTERS = 2_048
+_ASCII = bytes(range(128))
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,30 +42,21 @@ class HiddenRun:
 
 def hidden_runs(text: str) -> Iterator[HiddenRun]:
     """Every run of hidden characters that has no honest reason to be where it is."""
-    for begin, end in _spans(text):
-        for match in _HIDDEN.finditer(text, begin, end):
+    if text.isascii():
+        return
+    # Most texts hide nothing: look at what is left without ASCII before looking for places.
+    rest = text.encode("utf-8", "surrogatepass").translate(None, _ASCII).decode("utf-8", "replace")
+    for pattern in _HIDDEN:
+        if not pattern.search(rest):
+            continue
+        for match in pattern.finditer(text):
             run, start = match[0], match.start()
             if not _honest(text, run, start, match.end()):
                 yield _described(run, start)
 
 
-def _spans(text: str) -> Iterator[tuple[int, int]]:
-    """The stretches of the text that hold anything but ASCII: asking a string for that is free."""
-    if text.isascii():
-        return
-    begin: int | None = None
-    for at in range(0, len(text), _SPAN_CHARACTERS):
-        if not text[at : at + _SPAN_CHARACTERS].isascii():
-            begin = at if begin is None else begin
-        elif begin is not None:
-            yield begin, at
-            begin = None
-    if begin is not None:
-        yield begin, len(text)
-
-
 def _honest(text: str, run: str, start: int, end: int) -> bool:
-    if start == 0 and run == "\ufeff":
+    if (start == 0 and run == "\ufeff") or ("\ufe00" <= run <= "\ufe0f" and len(run) == 1):
         return True
     before, after = text[start - 1 : start], text[end : end + 1]
     if run in _JOINERS:

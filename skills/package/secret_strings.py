@@ -29,7 +29,11 @@ _KINDS: tuple[tuple[str, tuple[str, ...], re.Pattern[str]], ...] = (
     ("a private key", ("-----BEGIN ",), re.compile(r"-----BEGIN [A-Z ]{0,32}PRIVATE KEY-----")),
     ("a password in an address", ("://",), re.compile(r"://([^\s/:@\"'<>{}$]{1,128}:[^\s/:@\"'<>{}$]{3,256})@")),
 )  # fmt: skip
-_WORDS = ("key", "token", "secret", "passw", "pwd")
+_WORDS = tuple(
+    spelling
+    for word in ("key", "token", "secret", "passw", "pwd")
+    for spelling in (word, word.upper(), word.capitalize())
+)
 _ASSIGNED = re.compile(
     r"(?:key|token|secret|password|passwd|pwd)[\"']?[ \t]{0,8}[:=][ \t]{0,8}[\"']([^\"'\s]{12,512})[\"']",
     re.IGNORECASE,
@@ -40,7 +44,7 @@ _PLACEHOLDER = re.compile(
 )
 _WINDOW_CHARACTERS = 600
 _MAX_ASSIGNED = 500
-_MAX_LOOKS = 20_000
+_MAX_LOOKS = 5_000
 """Quoted assignments looked at in one file; the other patterns have no such bound."""
 
 
@@ -75,25 +79,21 @@ def _secret(start: int, value: str, kind: str) -> SecretString:
 def _assigned(text: str) -> Iterator[SecretString]:
     """`api_key = "…"` and the like. Words are found by plain search: a case-blind pattern over a whole
     file would cost a hundred times as much."""
-    lowered = text.lower() if len(text.lower()) == len(text) else text
     seen: set[int] = set()
     for word in _WORDS:
-        at = lowered.find(word)
-        looks = 0
-        while at >= 0 and looks < _MAX_LOOKS:
+        at, looks = text.find(word), 0
+        while at >= 0 and looks < _MAX_LOOKS and len(seen) < _MAX_ASSIGNED:
             looks += 1
-            if _assigns(lowered, at + len(word)):
+            if _assigns(text, at + len(word)):
                 match = _ASSIGNED.match(text, at, at + _WINDOW_CHARACTERS)
                 if match and match.start(1) not in seen and not _PLACEHOLDER.search(match[1]):
                     seen.add(match.start(1))
                     yield _secret(match.start(1), match[1], "a password or key")
-                    if len(seen) >= _MAX_ASSIGNED:
-                        return
-            at = lowered.find(word, at + len(word))
+            at = text.find(word, at + len(word))
 
 
 def _assigns(text: str, after: int) -> bool:
-    if text[after : after + 1] not in "ow\"' \t:=":  # "ow": the rest of passw(ord)
+    if text[after : after + 1] not in "oOdD\"' \t:=":  # the rest of passw(ord) too
         return False
     nearby = text[after : after + 14]
     return "=" in nearby or ":" in nearby
