@@ -126,13 +126,17 @@ class SnapshotStore:
     def standing_on(self, template_id: str) -> list[str]:
         return sorted(s.id for s in self._known.values() if template_id in s.layers)
 
-    async def _change(self, snapshot_id: str, **changes: bool) -> None:
+    async def _change(
+        self, snapshot_id: str, *, deleted: bool = False, synced: bool = False
+    ) -> None:
         """One at a time: a snapshot may be deleted while it is still being flushed."""
         async with self._changing:
             found = self._known.get(snapshot_id)
             if found is None:
                 return
-            changed = dataclasses.replace(found, **changes)
+            changed = dataclasses.replace(
+                found, deleted=found.deleted or deleted, synced=found.synced or synced
+            )
             if changed != found:
                 self._known[snapshot_id] = changed
                 await asyncio.to_thread(changed.save, self.root / snapshot_id / _RECORD)
