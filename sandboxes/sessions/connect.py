@@ -18,10 +18,10 @@ log = logging.getLogger(__name__)
 async def connect_bound(
     client: SandboxClient, binding: Binding, token: str | None
 ) -> Sandbox | None:
-    """`token` is the stored one. The handle, with its traffic token if one was issued; None if the sandbox is gone for good.
+    """The handle, with its traffic token if one was issued; None if the sandbox is gone for good.
 
-    Internal if the backend answers with another sandbox, or if the token is lost: the sandbox may
-    hold a user's work, so that is never a reason to replace it.
+    `token` is the stored one. Internal if the backend answers with another sandbox, or if the token
+    is lost: the sandbox may hold a user's work, so that is never a reason to replace it.
     """
     try:
         sandbox = await client.connect(

@@ -22,7 +22,6 @@ from hypothesis.stateful import (
     RuleBasedStateMachine,
     initialize,
     invariant,
-    precondition,
     rule,
     run_state_machine_as_test,
 )
@@ -241,7 +240,8 @@ class Interleavings(RuleBasedStateMachine):
         self.refs[key] = 0
         self.consumed[key] = False
 
-    # Rules
+    # Rules. None has a precondition: who wins the lock is up to the clock, and Hypothesis must be
+    # offered the same choices when it repeats a run.
 
     replica = st.integers(0, 1)
     session = st.sampled_from(SESSIONS)
@@ -298,14 +298,15 @@ class Interleavings(RuleBasedStateMachine):
         self.space.current = make_plan(release=release)
         self.await_(self.replicas[replica].mark_stale())
 
-    @precondition(lambda self: any(op.gate for op in self.ops))
     @rule(
-        data=st.data(),
+        which=st.integers(0, 7),
         verdict=st.sampled_from(["go", "go", "unavailable", "timeout", "bug"]),
     )
-    def step(self, data: Any, verdict: str) -> None:
+    def step(self, which: int, verdict: str) -> None:
         gated = [op for op in self.ops if op.gate]
-        op = data.draw(st.sampled_from(range(len(gated))).map(lambda i: gated[i]))
+        if not gated:
+            return
+        op = gated[which % len(gated)]
         verdicts: dict[str, BaseException | None] = {
             "go": None,
             "unavailable": Unavailable("down"),
@@ -315,7 +316,6 @@ class Interleavings(RuleBasedStateMachine):
         self.open(op, verdicts[verdict])
         self.settle()
 
-    @precondition(lambda self: any(op.gate for op in self.ops))
     @rule()
     def finish(self) -> None:
         """Everybody goes on, undisturbed."""
@@ -351,10 +351,10 @@ class Interleavings(RuleBasedStateMachine):
         self.moved()
         self.settle()
 
-    @precondition(lambda self: self.late_creates)
     @rule()
     def a_create_of_a_dead_process_takes_effect(self) -> None:
-        self.provider.start(self.late_creates.pop())
+        if self.late_creates:
+            self.provider.start(self.late_creates.pop())
 
     @rule(key=session)
     def lease_of_lock_lapses(self, key: SessionKey) -> None:
@@ -378,9 +378,10 @@ class Interleavings(RuleBasedStateMachine):
         if (bound := self.bound[key]) in self.provider.sandboxes:
             self.provider.vanish(bound)
 
-    @precondition(lambda self: not self.ops)
     @rule()
     def redis_is_flushed(self) -> None:
+        if self.ops:
+            return
         sessions = [s.info.metadata[TAG_SESSION] for s in self.provider.sandboxes.values()]
         if len(sessions) != len(set(sessions)):
             return  # the oldest would be claimed, whichever it is
