@@ -1,0 +1,23 @@
+"""A backend's test module has a subclass of every class of the suite, and all names are exported."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+from sandboxes import testing
+
+
+def contracts_in(name: str) -> set[str]:
+    tree = ast.parse((Path(__file__).parent / name).read_text())
+    classes = (node for node in tree.body if isinstance(node, ast.ClassDef))
+    return {base.attr for node in classes for base in node.bases if isinstance(base, ast.Attribute)}
+
+
+def test_local_takes_them_all() -> None:
+    every = {name for name in testing.__all__ if name.endswith("Contract")} - {"Contract"}
+    assert contracts_in("test_local.py") | contracts_in("test_local_by_name.py") == every
+
+
+def test_exported_names_exist() -> None:
+    assert all(hasattr(testing, name) for name in testing.__all__)
