@@ -53,6 +53,7 @@ async def run(options: Options, *, checkout: Path, announce: Announce) -> None:
             loop.add_signal_handler(number, stop.set)
         supervisor = Supervisor(logs=layout.logs, announce=announce)
         product = Product(layout, Launcher(account=account, checkout=checkout))
+        product.environ.setdefault("SKILLYARD_ALLOWED_HOSTS", ",".join(_names_of(options.host)))
         starting = asyncio.create_task(
             _start(product, supervisor, listener, announce, options, url)
         )
@@ -161,6 +162,17 @@ def _listen(options: Options) -> Iterator[socket.socket]:
                 ) from error
         listener.listen(128)
         yield listener
+
+
+def _names_of(host: str) -> list[str]:
+    """What browsers may call this machine when it listens on `host`."""
+    names = ["localhost", "127.0.0.1", "[::1]"]
+    if _shown_host(host) == host:
+        return list(dict.fromkeys([*names, f"[{host}]" if ":" in host else host]))
+    own = socket.gethostname()
+    with contextlib.suppress(OSError):
+        names += [str(found[4][0]) for found in socket.getaddrinfo(own, None, socket.AF_INET)]
+    return list(dict.fromkeys([*names, own, socket.getfqdn()]))
 
 
 def _shown_host(host: str) -> str:
