@@ -10,8 +10,12 @@ from typing import Any
 import pytest
 
 from console.tenants.models import Space
+from sandboxes.registry import PROVIDERS, Provider
+from skills import tasks
 from tests.sandboxes.daemon import Daemon
 from tests.sandboxes.sessions.world import RedisServer
+from tests.skills import simulated_backend
+from tests.skills.simulated_backend import FileProvider
 from tests.skills.world import make_space
 
 
@@ -35,6 +39,39 @@ def redis_url(redis_server: RedisServer, settings: Any) -> str:
 def media(tmp_path: Path, settings: Any) -> Path:
     settings.MEDIA_ROOT = tmp_path / "media"
     return tmp_path / "media"
+
+
+@pytest.fixture
+def handed_on(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+    """(task, id) of what would be handed to a worker."""
+    found: list[tuple[str, str]] = []
+    for task in (tasks.run_build, tasks.tell_sessions, tasks.delete_snapshot, tasks.check_snapshot):
+        monkeypatch.setattr(task, "delay", lambda pk, name=task.__name__: found.append((name, pk)))
+    return found
+
+
+@pytest.fixture
+def space(
+    db: None,
+    handed_on: list[tuple[str, str]],
+    redis_url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Space]:
+    """On a simulated account of its own; nothing is handed to workers."""
+    monkeypatch.setitem(
+        PROVIDERS,
+        simulated_backend.PROVIDER,
+        Provider(simulated_backend.PROVIDER, "Simulated", "tests.skills.simulated_backend"),
+    )
+    path = str(tmp_path / "account")
+    yield make_space(simulated_backend.PROVIDER, path=path)
+    simulated_backend.ACCOUNTS.pop(path, None)
+
+
+@pytest.fixture
+def account(space: Space) -> FileProvider:
+    return simulated_backend.account(space.backend.settings["path"])
 
 
 @pytest.fixture
