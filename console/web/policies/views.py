@@ -159,7 +159,7 @@ def network(request: ConsoleRequest, space_id: str) -> HttpResponse:
             context["problems"] = invalid.errors
         except Conflict as conflict:
             context["conflict"] = conflict.message
-        status = 200 if "preview" in request.POST and "problems" not in context else 422
+        status = 200 if "preview" in request.POST else 422
     else:
         form = PolicyForm(initial=_wanted(request, space, present))
     context["form"] = form
