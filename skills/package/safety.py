@@ -33,6 +33,8 @@ _NATIVE = {
 }
 _ARCHIVES = (".zip", ".tar", ".gz", ".tgz", ".bz2", ".xz", ".7z", ".rar", ".jar", ".whl", ".vsix")
 _LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "0.0.0.0", "[::1]"})  # noqa: S104 - only named
+_NAMESPACE_HOSTS = ("schemas.", "www.w3.org", "purl.org", "www.apache.org", "ns.adobe.com")
+"""Names of XML vocabularies and licences: nobody fetches them, though they read like addresses."""
 _ORDER = {Severity.DANGER: 0, Severity.WARNING: 1, Severity.INFO: 2}
 
 
@@ -126,7 +128,7 @@ def _judged_url(url: str) -> tuple[Severity, str, str]:
         return Severity.INFO, "url", f"Points at the sandbox itself: {shown}"
     if _is_address(name):
         return Severity.WARNING, "url_address", f"Points at a bare network address: {shown}"
-    if url.startswith("http://"):
+    if url.startswith("http://") and not name.startswith(_NAMESPACE_HOSTS):
         return Severity.WARNING, "url_plain", f"Points at an unencrypted address: {shown}"
     return Severity.INFO, "url", f"Points at {shown}"
 

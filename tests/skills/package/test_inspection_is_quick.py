@@ -14,7 +14,23 @@ from tests.skills.package.builders import SKILL_MD, zipped
 def mixed_package() -> dict[str, bytes]:
     """Fonts, data, prose and scripts, as large skills are made of."""
     dice = random.Random(5)  # noqa: S311 - content, not a secret
-    words = "the agent should install a key token with curl and pip for 中文 文档 tools".split()
+    words = [
+        "the",
+        "agent",
+        "should",
+        "install",
+        "a",
+        "key",
+        "token",
+        "with",
+        "curl",
+        "and",
+        "pip",
+        "for",
+        "中文",
+        "文档",
+        "tools",
+    ]
     prose = "\n".join(" ".join(dice.choices(words, k=14)) for _ in range(14_000))
     rows = (json.dumps({"id": n, "url": f"https://host{n % 40}.example/"}) for n in range(18_000))
     script = "import os, yaml\nimport subprocess\n\n\ndef main(path):\n    subprocess.run(['pdftotext', path])\n"

@@ -43,6 +43,7 @@ def test_every_script_is_listed_with_its_interpreter() -> None:
         ("http://203.0.113.7:8080/x", "url_address", Severity.WARNING),
         ("https://[2001:db8::1]/", "url_address", Severity.WARNING),
         ("http://localhost:3000", "url", Severity.INFO),
+        ("http://schemas.openxmlformats.org/x", "url", Severity.INFO),
     ],
 )
 def test_urls(url: str, code: str, severity: Severity) -> None:
