@@ -1,4 +1,4 @@
 """The steps of a build, one module each, every one with `async def run(context)`.
 
-Each may be run again from its beginning in a fresh sandbox; what they decide is in the build's row.
+Each is idempotent: run again, in the same sandbox or in a fresh one, it ends in the same state.
 """

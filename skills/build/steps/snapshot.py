@@ -8,13 +8,16 @@ from skills.build import ledger
 from skills.build.context import BuildContext, in_db
 from skills.build.failures import BuildFailed
 from skills.build.snapshots import find_by_name, store_of
-from skills.models import Release
+from skills.models import Release, ReleaseState
 
 __all__ = ["run"]
 
 
 async def run(context: BuildContext) -> None:
     await context.still_mine()
+    before = await in_db(lambda: Release.objects.filter(build=context.build).first())
+    if before is not None and before.state == ReleaseState.ACTIVE:
+        return
     release = await in_db(
         ledger.plan_release,
         context.build,
@@ -22,7 +25,9 @@ async def run(context: BuildContext) -> None:
         sizes=context.sizes,
         sandbox_id=context.live.id,
     )
-    info = await _freeze(context, release)
+    info = await find_by_name(context.client, release.planned_name) if before else None
+    if info is None:
+        info = await _freeze(context, release)
     if not info.id:
         raise BuildFailed("snapshot_failed", "The provider made a snapshot without an id.")
     await in_db(ledger.activate, release, snapshot_id=info.id, size_bytes=info.size_bytes)

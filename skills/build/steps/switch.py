@@ -17,6 +17,8 @@ __all__ = ["finish_by_clearing", "finish_by_switching", "run"]
 
 
 async def run(context: BuildContext) -> None:
+    if context.done:
+        return
     release = await in_db(lambda: Release.objects.get(build=context.build))
     await finish_by_switching(context, release, kind=PromotionKind.BUILD)
 
