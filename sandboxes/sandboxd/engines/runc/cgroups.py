@@ -131,6 +131,11 @@ class SandboxCgroup:
         path.mkdir()
         return path
 
+    def execs(self) -> set[Path]:
+        with contextlib.suppress(FileNotFoundError):
+            return {Path(entry.path) for entry in os.scandir(self.unified) if entry.is_dir()}
+        return set()
+
     def frozen(self) -> bool:
         try:
             return (self.unified / "cgroup.freeze").read_text().strip() == "1"

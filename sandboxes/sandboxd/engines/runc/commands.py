@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from sandboxes.errors import Capacity, Internal
 
-__all__ = ["command"]
+__all__ = ["command", "host_errors"]
 
 _ENV = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C"}
 # The program dies with sandboxd, even with kill -9: the next start must not race with it.
@@ -41,6 +43,31 @@ async def command(*argv: str | Path) -> None:
         log.seek(0)
         text = log.read(20_000).decode(errors="replace").strip()
     if "No space left on device" in text:
-        raise Capacity("The disk of the sandboxes is full; free some space and try again.")
+        raise Capacity(_NO_SPACE[1])
     last = text.splitlines()[-1] if text else "it wrote nothing"
     raise Internal(f"{argv[0]} failed (exit {code}): {last}", detail=text)
+
+
+@contextlib.contextmanager
+def host_errors() -> Iterator[None]:
+    """Raises `sandboxes.errors` in place of any OSError of the block."""
+    try:
+        yield
+    except OSError as error:
+        kind, text = _SENTENCES.get(
+            error.errno or 0,
+            (Internal, f"The host refused it ({error.strerror}); see sandboxd's log."),
+        )
+        raise kind(text, detail=str(error)) from error
+
+
+_NO_SPACE = (Capacity, "The disk of the sandboxes is full; free some space and try again.")
+_NO_FILES = (Capacity, "sandboxd has too many files open; raise its limit or end some commands.")
+_SENTENCES = {
+    errno.ENOSPC: _NO_SPACE,
+    errno.EDQUOT: _NO_SPACE,
+    errno.EMFILE: _NO_FILES,
+    errno.ENFILE: _NO_FILES,
+    errno.ENOMEM: (Capacity, "The host is out of memory; end some sandboxes and try again."),
+    errno.EAGAIN: (Capacity, "The host can start no more processes; end some and try again."),
+}

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import fcntl
 import hashlib
-import itertools
+import logging
 import os
 import shutil
 import time
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from sandboxes.capabilities import Capabilities
-from sandboxes.errors import Conflict, InvalidRequest, NotFound, SandboxError, Terminal
+from sandboxes.errors import Conflict, NotFound, SandboxError, Terminal
 from sandboxes.network import NetworkPolicy
 from sandboxes.sandboxd.engines.base import (
     AdoptedSandbox,
@@ -36,11 +36,12 @@ from sandboxes.sandboxd.engines.base import (
     TemplateRecord,
     Usage,
 )
-from sandboxes.sandboxd.engines.runc import bundle, host, overlay, recovery
-from sandboxes.sandboxd.engines.runc.cgroups import Cgroups, kill_all, populated
+from sandboxes.sandboxd.engines.runc import bundle, execution, host, overlay, recovery
+from sandboxes.sandboxd.engines.runc.cgroups import Cgroups
+from sandboxes.sandboxd.engines.runc.commands import host_errors
 from sandboxes.sandboxd.engines.runc.filesystem import RuncFileSystem
 from sandboxes.sandboxd.engines.runc.network import Network
-from sandboxes.sandboxd.engines.runc.process import Descriptor, RuncProcess, make_pipe
+from sandboxes.sandboxd.engines.runc.process import Descriptor
 from sandboxes.sandboxd.engines.runc.records import (
     Phase,
     SandboxRecord,
@@ -52,10 +53,12 @@ from sandboxes.sandboxd.engines.runc.snapshots import SnapshotStore, copy_tree
 from sandboxes.sandboxd.engines.runc.spawning import SpawnerClient
 from sandboxes.sandboxd.engines.runc.trash import Trash
 from sandboxes.sandboxd.engines.runc.usage import measure
+from sandboxes.sandboxd.engines.runc.waiting import outcome
 from sandboxes.sandboxd.templates import Template, TemplateStore
 
 __all__ = ["RuncEngine"]
 
+_log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 _RUN_DIR = Path("/run/skillyard")
@@ -82,8 +85,6 @@ class RuncEngine(Engine):
         self._cgroups: Cgroups
         self._sandboxes: dict[str, RuncSandbox] = {}
         self._changes = asyncio.Semaphore(_CONCURRENT_CHANGES)
-        self._execs = itertools.count()
-        self._run = format(time.time_ns(), "x")
         self._lock: Descriptor | None = None
 
     # Life of the engine
@@ -91,13 +92,23 @@ class RuncEngine(Engine):
     async def start(self) -> list[AdoptedSandbox]:
         host.check(self._paths.data)
         self._cgroups = Cgroups.probe(self._parent)
+        if others := host.others_with_our_ids():
+            _log.warning(
+                "%s may use the ids of the sandboxes in containers of their own, and so reach the "
+                "sandboxes' processes; give them another range in /etc/subuid and /etc/subgid",
+                ", ".join(others),
+            )
         self._take_folders()
         self._spawner.end_stale()
         self._trash.start()
         await self._snapshots.start()
         self._sandboxes = recovery.recover(self._paths, self._cgroups)
         for leftover in [s for s in self._sandboxes.values() if s.record.phase != Phase.RUNNING]:
-            await self._destroy(leftover)
+            try:
+                await self._destroy(leftover)
+            except (SandboxError, OSError):
+                # One that won't go must not keep the others from being served.
+                _log.exception("sandbox %s could not be removed", leftover.id)
         await self._network.start(set(self._sandboxes))
         for sandbox in self._sandboxes.values():
             sandbox.proxy_env = self._network.proxy_env(sandbox.id)
@@ -173,7 +184,11 @@ class RuncEngine(Engine):
     # Life of a sandbox
 
     async def create(self, spec: SandboxSpec) -> None:
-        await _to_the_end(self._create(spec), undo=lambda: self._undo_create(spec.id))
+        try:
+            await _to_the_end(self._create(spec))
+        except asyncio.CancelledError:
+            await self.destroy(spec.id)
+            raise
 
     async def _create(self, spec: SandboxSpec) -> None:
         if spec.id in self._sandboxes:
@@ -206,10 +221,6 @@ class RuncEngine(Engine):
             except BaseException:
                 await self._destroy_locked(sandbox)
                 raise
-
-    async def _undo_create(self, sandbox_id: str) -> None:
-        if sandbox_id in self._sandboxes:
-            await self.destroy(sandbox_id)
 
     async def _plan(self, spec: SandboxSpec) -> tuple[SandboxRecord, list[Path]]:
         snapshot = self._snapshots.find(spec.image)
@@ -289,6 +300,10 @@ class RuncEngine(Engine):
             yield sandbox
 
     async def pause(self, sandbox_id: str) -> None:
+        with host_errors():
+            await self._pause(sandbox_id)
+
+    async def _pause(self, sandbox_id: str) -> None:
         async with self._change(sandbox_id) as sandbox:
             sandbox.save(paused=True)
             try:
@@ -306,48 +321,10 @@ class RuncEngine(Engine):
 
     async def spawn(self, sandbox_id: str, process: ProcessSpec) -> RunningProcess:
         sandbox = self._find(sandbox_id)
-        init = sandbox.init_pidfd
         if sandbox.record.paused:
             raise Conflict(f"The sandbox {sandbox_id} is paused; resume it first.")
-        request = _request(sandbox, process)
-        try:
-            cgroup = sandbox.cgroup.make_exec(f"exec-{self._run}-{next(self._execs)}")
-        except FileNotFoundError:
-            raise Terminal(f"The sandbox {sandbox_id} has died; create a new one.") from None
-        try:
-            return await self._start(request, process, cgroup, init)
-        except BaseException:
-            # Whatever is on its way in that cgroup is not wanted any more.
-            await asyncio.shield(_clear(cgroup))
-            raise
-
-    async def _start(
-        self, request: dict[str, Any], process: ProcessSpec, cgroup: Path, init: int
-    ) -> RunningProcess:
-        inputs: list[Descriptor] = []
-        stdin: Descriptor | None = None
-        outputs: dict[str, Descriptor] = {}
-        if process.terminal is None:
-            if process.stdin:
-                theirs, stdin = make_pipe(ours=1)
-                inputs.append(theirs)
-            for name in ("stdout", "stderr"):
-                outputs[name], theirs = make_pipe(ours=0)
-                inputs.append(theirs)
-        directory = Descriptor(os.open(cgroup, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC))
-        try:
-            fds = [init, directory.fileno(), *(d.fileno() for d in inputs)]
-            spawned = await self._spawner.spawn(request, fds)
-        finally:
-            directory.close()
-            for theirs in inputs:
-                theirs.close()
-        for fd in spawned.fds:
-            os.set_blocking(fd, False)
-            outputs["terminal"] = Descriptor(fd)
-        return RuncProcess(
-            self._spawner, spawned, cgroup=cgroup, stdin=stdin, outputs=outputs, on_exit=_tidy
-        )
+        with host_errors():
+            return await execution.start(self._spawner, sandbox, process)
 
     def files(self, sandbox_id: str) -> FileSystem:
         sandbox = self._find(sandbox_id)
@@ -437,37 +414,6 @@ class RuncEngine(Engine):
         await asyncio.to_thread(self._templates.remove, template_id)
 
 
-def _request(sandbox: RuncSandbox, process: ProcessSpec) -> dict[str, Any]:
-    env = {**sandbox.record.env, **sandbox.proxy_env, **process.env}
-    if not process.argv or not process.argv[0]:
-        raise InvalidRequest("The command is empty; name a program.")
-    texts = [*process.argv, *env, *env.values(), process.cwd or "/"]
-    if any("\0" in text for text in texts) or any("=" in name for name in env):
-        raise InvalidRequest("A command, its environment or its directory holds a NUL or “=”.")
-    terminal = process.terminal
-    return {
-        "argv": list(process.argv),
-        "user": process.user,
-        "cwd": process.cwd,
-        "env": env,
-        "terminal": [terminal.rows, terminal.cols] if terminal else None,
-        "cgroup_tasks": sandbox.cgroup.v1_tasks(),
-    }
-
-
-def _tidy(cgroup: Path) -> None:
-    """After a command's exit. With children that it left running, its cgroup stays for them."""
-    if not populated(cgroup):
-        with contextlib.suppress(OSError):
-            cgroup.rmdir()
-
-
-async def _clear(cgroup: Path) -> None:
-    with contextlib.suppress(SandboxError):
-        await kill_all(cgroup)
-    _tidy(cgroup)
-
-
 def _snapshot_record(snapshot: SnapshotFile) -> SnapshotRecord:
     return SnapshotRecord(
         id=snapshot.id,
@@ -478,14 +424,8 @@ def _snapshot_record(snapshot: SnapshotFile) -> SnapshotRecord:
     )
 
 
-async def _to_the_end(work: Coroutine[Any, Any, _T], undo: Any = None) -> _T:
+async def _to_the_end(work: Coroutine[Any, Any, _T]) -> _T:
     """Half-done host changes are worse than a late answer: a cancelled caller waits until the work
-    has ended, then `undo` (if any) takes it back."""
-    task = asyncio.ensure_future(work)
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await asyncio.wait([task])
-        if undo is not None and not task.cancelled() and task.exception() is None:
-            await undo()
-        raise
+    has ended."""
+    with host_errors():
+        return await outcome(asyncio.ensure_future(work))

@@ -9,9 +9,10 @@ import shutil
 from pathlib import Path
 
 from sandboxes.errors import Unsupported
+from sandboxes.sandboxd.engines.runc.bundle import ID_COUNT, ID_OFFSET
 from sandboxes.sandboxd.engines.runc.overlay import MAX_DATA_DIR_CHARS
 
-__all__ = ["INIT", "PACKAGES", "check", "prepare_folder"]
+__all__ = ["INIT", "PACKAGES", "check", "others_with_our_ids", "prepare_folder"]
 
 INIT = "catatonit"
 
@@ -36,6 +37,20 @@ def check(data_dir: Path) -> None:
     problems = [*_programs(), *_kernel(), *_privileges(), *_data_dir(data_dir)]
     if problems:
         raise Unsupported(" ".join(problems))
+
+
+def others_with_our_ids() -> list[str]:
+    """Accounts that rootless containers may give the ids of our sandboxes to."""
+    found = set()
+    for path in (Path("/etc/subuid"), Path("/etc/subgid")):
+        for line in path.read_text().splitlines() if path.exists() else ():
+            name, _, numbers = line.partition(":")
+            first, _, count = numbers.partition(":")
+            if first.isdigit() and count.isdigit():
+                start, end = int(first), int(first) + int(count)
+                if start < ID_OFFSET + ID_COUNT and end > ID_OFFSET:
+                    found.add(name)
+    return sorted(found)
 
 
 def prepare_folder(path: Path, mode: int) -> None:

@@ -64,7 +64,7 @@ class RuncProcess(RunningProcess):
         cgroup: Path,
         stdin: Descriptor | None,
         outputs: dict[str, Descriptor],
-        on_exit: Callable[[Path], None],
+        on_exit: Callable[[], None],
     ) -> None:
         self.pid = spawned.pid
         self._spawner = spawner
@@ -75,7 +75,7 @@ class RuncProcess(RunningProcess):
         self._terminal = outputs.get("terminal")
         self._stdin = self._terminal or stdin
         self._writing = asyncio.Lock()
-        self._exited.add_done_callback(lambda _: on_exit(cgroup))
+        self._exited.add_done_callback(lambda _: on_exit())
 
     async def output(self) -> AsyncIterator[tuple[str, bytes]]:
         sources = dict(self._outputs)

@@ -20,10 +20,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from sandboxes.errors import NotFound, Terminal
+from sandboxes.errors import Conflict, NotFound, Terminal
 from sandboxes.sandboxd.engines.runc import overlay
 from sandboxes.sandboxd.engines.runc.bundle import ID_OFFSET
-from sandboxes.sandboxd.engines.runc.cgroups import SandboxCgroup
+from sandboxes.sandboxd.engines.runc.cgroups import SandboxCgroup, populated
 from sandboxes.sandboxd.engines.runc.commands import command
 from sandboxes.sandboxd.engines.runc.records import Phase, SandboxRecord, process_start
 from sandboxes.sandboxd.engines.runc.trash import Trash
@@ -77,6 +77,8 @@ class RuncSandbox:
         self._folder = paths.sandbox(record.id)
         self._runc = ("runc", "--root", paths.runc)
         self._init: int | None = None
+        self._lingering: set[Path] = set()
+        """Cgroups of commands that ended, with children still running, as far as is known."""
 
     @property
     def id(self) -> str:
@@ -145,10 +147,13 @@ class RuncSandbox:
             os.close(pidfd)
             return
         self._init = pidfd
+        self._lingering = self.cgroup.execs()
 
     @property
     def init_pidfd(self) -> int:
         """Terminal if the init is gone."""
+        if self.record.phase is Phase.CREATING:
+            raise Conflict(f"The sandbox {self.id} is still being created; try again.")
         if self._init is None or self.dead():
             raise Terminal("The sandbox has died; create a new one.")
         return self._init
@@ -159,6 +164,15 @@ class RuncSandbox:
         poll = select.poll()
         poll.register(self._init, select.POLLIN)
         return bool(poll.poll(0))
+
+    def tidy_execs(self, ended: Path) -> None:
+        """After the end of the command of that cgroup. As long as children that it left behind
+        run, the cgroup stays for them."""
+        self._lingering.add(ended)
+        for cgroup in [path for path in self._lingering if not populated(path)]:
+            self._lingering.discard(cgroup)
+            with contextlib.suppress(OSError):
+                cgroup.rmdir()
 
     def open_root(self) -> int:
         try:
