@@ -59,9 +59,8 @@ def sandbox_ruleset(policy: NetworkPolicy, resolvers: Sequence[str]) -> str:
         output.append("meta nfproto ipv4 accept")
     output.append("goto refuse")
     chains = [
-        _chain("output", "filter hook output priority filter", output),
+        _chain("filter hook output priority filter", output),
         _chain(
-            "input",
             "filter hook input priority filter",
             ['iifname "lo" accept', "ct state established,related accept", "drop"],
         ),
@@ -78,7 +77,6 @@ def host_ruleset(table: str, *, links: str, pool: str, resolvers: Sequence[str])
     answers = "ct state established,related accept"
     chains = [
         _chain(
-            "prerouting",
             "filter hook prerouting priority mangle",
             [
                 f"{ours} meta nfproto ipv6 drop",
@@ -89,7 +87,6 @@ def host_ruleset(table: str, *, links: str, pool: str, resolvers: Sequence[str])
             ],
         ),
         _chain(
-            "input",
             "filter hook input priority filter",
             [
                 f"{ours} {answers}",
@@ -98,7 +95,6 @@ def host_ruleset(table: str, *, links: str, pool: str, resolvers: Sequence[str])
             ],
         ),
         _chain(
-            "forward",
             "filter hook forward priority filter",
             [
                 f"{ours} {any_sandbox} goto refuse",
@@ -109,12 +105,10 @@ def host_ruleset(table: str, *, links: str, pool: str, resolvers: Sequence[str])
             ],
         ),
         _chain(
-            "output",
             "filter hook output priority filter",
             [f"{to_ours} {answers}", f"{to_ours} goto refuse"],
         ),
         _chain(
-            "postrouting",
             "nat hook postrouting priority srcnat",
             [f'ip saddr {pool} oifname != "{VETH_PREFIX}*" masquerade'],
         ),
@@ -139,7 +133,10 @@ def _set(blocks: Iterable[str]) -> str:
     return "{ " + ", ".join(str(network) for network in networks) + " }"
 
 
-def _chain(name: str, kind: str, rules: Iterable[str]) -> str:
+def _chain(kind: str, rules: Iterable[str]) -> str:
+    """Named after its hook: a chain can't change it, so rules of a newer version need a new chain (the
+    old one stays, empty)."""
+    name = kind.partition(" hook ")[2].replace(" priority ", "_")
     body = "".join(f"    {rule}\n" for rule in rules)
     return f"  chain {name} {{\n    type {kind}; policy accept;\n{body}  }}\n"
 
