@@ -68,7 +68,9 @@ class PrincipalMiddleware:
         if not isinstance(error, SandboxError):
             return None
         status = STATUS_BY_KIND.get(error.kind, 500)
-        response = render(request, "error.html", {"error": error, "page": {}}, status=status)
+        # A part of a page gets a part of a page: the sentence, where the answer would have been.
+        template = "components/problem.html" if request.htmx else "error.html"  # type: ignore[attr-defined]
+        response = render(request, template, {"error": error, "page": {}}, status=status)
         if error.retry_after_s is not None:
             response.headers["Retry-After"] = str(int(error.retry_after_s))
         return response
