@@ -35,6 +35,11 @@ class Package:
     shown_by: tuple[str, ...]
 
 
+REDIS = Package(
+    "redis-server",
+    "keeps the sessions' bindings and the work queue",
+    ("redis-server", "valkey-server"),
+)
 RUN = (
     Package("runc", "runs the sandboxes", ("runc",)),
     Package("tini", "is the first process of a sandbox", ("tini",)),
@@ -46,11 +51,7 @@ RUN = (
         "checks the base template's packages",
         ("/usr/share/keyrings/debian-archive-keyring.gpg",),
     ),
-    Package(
-        "redis-server",
-        "keeps the sessions' bindings and the work queue",
-        ("redis-server", "valkey-server"),
-    ),
+    REDIS,
     Package(
         "ca-certificates",
         "lets sandboxes trust what this host trusts",
@@ -137,7 +138,7 @@ def install_system_packages(missing: Sequence[Package]) -> None:
             "This system has no apt-get; install the same things with its own package manager."
         )
     if os.geteuid() != 0:
-        if is_there(RUN[-2]) and has_venv(find_python()):
+        if is_there(REDIS) and has_venv(find_python()):
             print(f"Not root, so going on without them. To install them: sudo {line}\n")
             return
         raise Refused(f"Not root, so they cannot be installed from here. Run: sudo {line}")

@@ -141,6 +141,17 @@ def test_up_serves_survives_and_stops(place: tuple[Path, int]) -> None:
         third.wait_until_it_runs()
         assert f"First login: admin / {login[1]}" in third.said()
         assert third.status() < 500
+        as_service = subprocess.run(
+            [
+                *(sys.executable, "manage.py", "as_service", "--data-dir", str(third.data)),
+                *("shell", "-v0", "-c", "import os; print(os.geteuid())"),
+            ],
+            cwd=CHECKOUT,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert int(as_service.stdout) == (third.data / "console").stat().st_uid != 0
         children = third.children()
         begun = time.monotonic()
         third.process.send_signal(signal.SIGTERM)
