@@ -182,6 +182,8 @@ def _compose(yaml_text: str, entry: str) -> Node | None:
             entry,
         )
     try:
+        if "&" in yaml_text:
+            _refuse_event_anchors(yaml_text, entry)
         node: Node | None = YAML(typ="safe", pure=True).compose(yaml_text)
     except MarkedYAMLError as error:
         line = error.problem_mark.line + 2 if error.problem_mark else 2
@@ -195,6 +197,13 @@ def _compose(yaml_text: str, entry: str) -> Node | None:
     if node is not None:
         _refuse_anchors(node, entry)
     return node
+
+
+def _refuse_event_anchors(yaml_text: str, entry: str) -> None:
+    """Before anything is composed: there, an anchor that is used twice is a warning of the library."""
+    for event in YAML(typ="safe", pure=True).parse(yaml_text):
+        if getattr(event, "anchor", None) is not None:
+            raise _no_anchors(entry, event.start_mark.line + 2)
 
 
 def _refuse_anchors(top: Node, entry: str) -> None:

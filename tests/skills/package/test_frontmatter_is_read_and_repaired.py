@@ -23,6 +23,7 @@ REFUSED = {
     "duplicate nested key": (head(*GOOD, "metadata:", "  a: x", "  a: y"), "yaml_duplicate_key", 6),
     "anchor": (head(*GOOD, "a: &x 1"), "yaml_alias", 4),
     "alias": (head(*GOOD, "a: &x 1", "b: *x"), "yaml_alias", None),
+    "anchor twice": (head(*GOOD, "a: &x 1", "b: &x 2"), "yaml_alias", 4),
     "unknown alias": (head(*GOOD, "b: *x"), "yaml_alias", 4),
     "tag": (head(*GOOD, "b: !!python/object:os.system x"), "yaml_tag", 4),
     "custom tag": (head(*GOOD, "b: !secret x"), "yaml_tag", 4),
