@@ -175,7 +175,9 @@ class ControlPlane:
         if sandbox_id is not None:
             params["sandboxID"] = sandbox_id
         async for item in self._pages("list snapshots", "/snapshots", params, key="snapshotID"):
-            yield self._snapshot("list snapshots", item, source=sandbox_id)
+            snapshot = self._snapshot("list snapshots", item, source=sandbox_id)
+            if sandbox_id in (None, snapshot.source_sandbox_id):
+                yield snapshot
 
     async def delete_template(self, template_id: str, *, op: str) -> None:
         """Templates and snapshots are deleted alike. The id is one path segment, slashes quoted."""

@@ -176,7 +176,7 @@ class _Running:
                 frame = await self._stream.next(by=self._wait_until(by))
             except TimeoutError as error:
                 if self._overran:
-                    await self.kill()
+                    await self._kill_or_fail()
                     return None
                 if by is not None:
                     raise timed_out(self._envd.service, self.op) from error
@@ -211,11 +211,16 @@ class _Running:
             raise await self._lost("the stream ended without the command's end")
         failure = ConnectError.from_json(error)
         if failure.code is Code.DEADLINE_EXCEEDED and self._overran:
-            await self.kill()
+            await self._kill_or_fail()
             return
         lost = await self._envd.failure(self.op, self.sandbox, failure)
         self._over = lost.gone
         raise lost
+
+    async def _kill_or_fail(self) -> None:
+        """At the deadline: what is not known to be dead is not reported as killed."""
+        if not await self.kill():
+            raise await self._lost("it ran past its deadline and could not be killed")
 
     async def _lost(self, detail: str) -> SandboxError:
         lost = await self._envd.lost(self.op, self.sandbox, detail)
@@ -247,25 +252,29 @@ class _Running:
             user=self._user,
         )
 
-    async def kill(self) -> None:
-        """SIGKILL to the whole tree. Never raises: the caller already has its outcome."""
+    async def kill(self) -> bool:
+        """SIGKILL to the whole tree. Never raises, because the caller already has its outcome;
+        False if it may still run."""
         try:
             async with asyncio.timeout(_KILL_TIMEOUT_S):
-                for _ in range(_KILL_ATTEMPTS):
-                    if await self._kill_once():
-                        return
-                    await asyncio.sleep(_KILL_PAUSE_S)
+                return await self._kill()
         except TimeoutError:
-            logger.warning("Could not confirm that a command was killed", extra=self._where)
-
-    async def _kill_once(self) -> bool:
-        """False if it may not have started yet, so that another try is due."""
-        try:
-            await self.ask("SendSignal", {"signal": "SIGNAL_SIGKILL"})
-        except NotFound:
-            return self.pid is not None
+            logger.warning("Killing a command took too long", extra=self._where)
         except SandboxError as error:
             logger.warning("Could not kill a command: %s", error.detail, extra=self._where)
+        return False
+
+    async def _kill(self) -> bool:
+        for _ in range(_KILL_ATTEMPTS):
+            try:
+                await self.ask("SendSignal", {"signal": "SIGNAL_SIGKILL"})
+            except NotFound:
+                if self.pid is not None:
+                    return True
+                # It may not have started yet.
+                await asyncio.sleep(_KILL_PAUSE_S)
+            else:
+                return True
         return True
 
     @property

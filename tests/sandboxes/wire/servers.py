@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import httpx
@@ -58,20 +60,30 @@ def not_found_502() -> httpx.Response:
     return refusal(502, "The sandbox was not found")
 
 
+@dataclass(frozen=True)
+class Slow:
+    """A pause in a body."""
+
+    seconds: float
+
+
 class Pieces(httpx.AsyncByteStream):
     """A body in the pieces given; an exception among them breaks the connection there."""
 
-    def __init__(self, pieces: Iterable[bytes | Exception]) -> None:
+    def __init__(self, pieces: Iterable[bytes | Exception | Slow]) -> None:
         self._pieces = list(pieces)
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         for piece in self._pieces:
             if isinstance(piece, Exception):
                 raise piece
-            yield piece
+            if isinstance(piece, Slow):
+                await asyncio.sleep(piece.seconds)
+            else:
+                yield piece
 
 
-def stream(*pieces: bytes | Exception) -> httpx.Response:
+def stream(*pieces: bytes | Exception | Slow) -> httpx.Response:
     return httpx.Response(200, headers={"content-type": STREAM_CONTENT_TYPE}, stream=Pieces(pieces))
 
 

@@ -192,6 +192,21 @@ async def test_garbage_in_a_frame_is_an_error_not_a_crash() -> None:
     assert not error.gone
 
 
+async def test_what_could_not_be_killed_is_not_reported_as_killed() -> None:
+    overran = ConnectError(Code.DEADLINE_EXCEEDED, "too long")
+
+    def handler(request: httpx.Request) -> httpx.Response:
+        if request.url.path.endswith("/Start"):
+            return stream(START, servers.Slow(0.2), servers.end_with(overran))
+        if request.url.path.startswith("/sandboxes/"):
+            return httpx.Response(200, json={"sandboxID": "abc123", "state": "paused"})
+        return servers.not_found_502()
+
+    async with servers.client(handler) as client:
+        with pytest.raises(Conflict, match="paused"):
+            await client.run(BOX, ExecRequest(argv=("true",), timeout_s=0.1))
+
+
 @pytest.mark.parametrize(
     ("status", "code"),
     [
