@@ -12,11 +12,14 @@ import pytest
 from console.tenants.models import Space
 from sandboxes.registry import PROVIDERS, Provider
 from skills import tasks
+from tests.sandboxes.conftest import sandboxd
 from tests.sandboxes.daemon import Daemon
 from tests.sandboxes.sessions.world import RedisServer
 from tests.skills import simulated_backend
 from tests.skills.simulated_backend import FileProvider
 from tests.skills.world import make_space
+
+__all__ = ["sandboxd"]
 
 
 @pytest.fixture(scope="session")

@@ -35,16 +35,16 @@ class Settings:
 
 @dataclass
 class Points:
-    """Numbers every point of a build; at number `kill_at` the process ends as by kill -9."""
+    """Numbers every point of a build; at number `kill_at`, or at the first of that name, the process ends as
+    by kill -9."""
 
     kill_at: int = 0
+    kill_named: str = ""
     passed: int = 0
-    last: str = ""
 
     def pass_by(self, name: str) -> None:
         self.passed += 1
-        self.last = name
-        if self.passed == self.kill_at:
+        if self.passed == self.kill_at or name == self.kill_named:
             os.kill(os.getpid(), signal.SIGKILL)
 
 

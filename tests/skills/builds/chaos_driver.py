@@ -1,6 +1,7 @@
 """Run by test_chaos.py as a process of its own: kills a worker at every point of a build, and looks what is left.
 
     python -m tests.skills.builds.chaos_driver SCENARIO STEP OFFSET
+    python -m tests.skills.builds.chaos_driver real SOCKET POINT [POINT ...]
 
 Each point is one fork: the child runs the build and is killed by SIGKILL there. Then sweeps run until nothing
 is left to do, and what must hold is looked at. Prints one JSON object: points, and by point what was wrong.
@@ -12,13 +13,20 @@ import json
 import os
 import signal
 import sys
+import time
 import traceback
+import types
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from asgiref.sync import async_to_sync
 
-def main(scenario: str, every: int, offset: int) -> None:
+# What a worker of the real scenario is killed at, besides the points that it passes.
+IN_A_COMMAND = "in a command"
+
+
+def main(scenario: str, arguments: list[str]) -> None:
     import django
     from django.core.management import call_command
 
@@ -26,6 +34,16 @@ def main(scenario: str, every: int, offset: int) -> None:
     call_command("migrate", verbosity=0)
     _prepare()
     failures: dict[str, str] = {}
+    if scenario == "real":
+        socket, *points = arguments
+        for point in points:
+            try:
+                _one_real(socket, point)
+            except Exception:
+                failures[point] = traceback.format_exc()[-1500:]
+        json.dump({"points": len(points), "failures": failures}, sys.stdout)
+        return
+    every, offset = map(int, arguments)
     number, killed = 1 + offset, True
     while killed:
         point, killed = "", True
@@ -118,6 +136,61 @@ def _one(scenario: str, number: int) -> tuple[str, bool]:
     return point, killed
 
 
+def _one_real(socket: str, point: str) -> None:
+    """Kill a worker on a real sandboxd at a point with this name."""
+    from django.db import connections
+
+    from console.tenants.models import Space
+    from skills import services
+    from skills.models import Build, BuildLogLine
+    from skills.plan import StepKind
+    from tests.skills.simulated_backend import POINTS
+    from tests.skills.world import ACTOR, add_skill, make_space
+
+    space = make_space("local", socket=socket)
+    command = "echo working; sleep 2" if point == IN_A_COMMAND else "true"
+    version = add_skill(space, "one", steps={StepKind.COMMAND: [command]})
+    build = services.install(space=space, version=version, actor=ACTOR)
+    connections.close_all()
+    child = os.fork()
+    if child == 0:
+        POINTS.kill_named = point
+        try:
+            _work(build.pk)
+        finally:
+            os._exit(0)
+    if point == IN_A_COMMAND:
+        lines = BuildLogLine.objects.filter(build=build, stream="stdout", text="working")
+        while not lines.exists() and not os.waitid(
+            os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT
+        ):
+            time.sleep(0.05)
+        os.kill(child, signal.SIGKILL)
+    status = os.waitpid(child, 0)[1]
+    assert os.WIFSIGNALED(status), "the worker was not killed"
+    _let_the_lock_lapse(space)
+    _settle(space)
+    build = Build.objects.get(pk=build.pk)
+    _check(Space.objects.get(pk=space.pk), build, async_to_sync(_listed)(space, build))
+
+
+async def _listed(space: Any, build: Any) -> Any:
+    """What the provider has of this space, in the form of a simulated account."""
+    from sandboxes.types import ListFilter
+
+    async with await space.backend.open_client() as client:
+        tags = {"skillyard_space": space.pk}
+        boxes = [info.id async for info in client.list(ListFilter(metadata=tags))]
+        stem = f"skillyard-{space.pk.partition('_')[2][-10:]}-"
+        assert client.snapshots is not None
+        shots = [
+            shot.id
+            async for shot in client.snapshots.list()
+            if any(stem in name for name in shot.names)
+        ]
+    return types.SimpleNamespace(sandboxes=boxes, snapshots=shots, _load=lambda: None)
+
+
 def _telling(points: Any, write: int) -> Any:
     original = type(points).pass_by
 
@@ -129,8 +202,6 @@ def _telling(points: Any, write: int) -> Any:
 
 
 def _work(build_id: str) -> None:
-    from asgiref.sync import async_to_sync
-
     from skills.build import pipeline
 
     async_to_sync(pipeline.run)(build_id, settings=_settings())
@@ -192,7 +263,6 @@ def _let_the_lock_lapse(space: Any) -> None:
 
 def _settle(space: Any) -> None:
     """Sweeps as the beat would, until there is nothing to do."""
-    from asgiref.sync import async_to_sync
     from django.utils import timezone
 
     from skills import reaper, tasks
@@ -262,4 +332,4 @@ def _check_success(space: Any, build: Any) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
+    main(sys.argv[1], sys.argv[2:])

@@ -10,12 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.sandboxes.daemon import Daemon
 from tests.sandboxes.sessions.world import RedisServer
 
 
-def drive(
-    scenario: str, every: int, offset: int, folder: Path, redis: RedisServer
-) -> dict[str, object]:
+def drive(scenario: str, *arguments: object, folder: Path, redis: RedisServer) -> dict[str, object]:
     env = os.environ | {
         "DJANGO_SETTINGS_MODULE": "console.settings",
         "DATABASE_URL": f"sqlite:///{folder}/chaos.sqlite3",
@@ -27,7 +26,7 @@ def drive(
     }
     argv = [sys.executable, "-m", "tests.skills.builds.chaos_driver"]
     done = subprocess.run(
-        [*argv, scenario, str(every), str(offset)], env=env, capture_output=True, text=True
+        [*argv, scenario, *map(str, arguments)], env=env, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr[-3000:]
     result: dict[str, object] = json.loads(done.stdout)
@@ -43,7 +42,7 @@ def drive(
 def test_killed_at_points_of_every_kind_of_build(
     scenario: str, every: int, tmp_path: Path, redis_server: RedisServer
 ) -> None:
-    result = drive(scenario, every, 0, tmp_path, redis_server)
+    result = drive(scenario, every, 0, folder=tmp_path, redis=redis_server)
     assert result["failures"] == {}
     assert isinstance(result["points"], int)
     assert result["points"] > 8
@@ -51,5 +50,24 @@ def test_killed_at_points_of_every_kind_of_build(
 
 def test_killed_in_every_step(tmp_path: Path, redis_server: RedisServer) -> None:
     """The quick one: a few points, the last of them around the switch."""
-    result = drive("change", 19, 7, tmp_path, redis_server)
+    result = drive("change", 19, 7, folder=tmp_path, redis=redis_server)
+    assert result["failures"] == {}
+
+
+@pytest.mark.sandbox
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_killed_on_a_real_backend(
+    sandboxd: Daemon, tmp_path: Path, redis_server: RedisServer
+) -> None:
+    points = [
+        "after Claim.update",
+        "in a command",
+        "before plan_release",
+        "after plan_release",
+        "before activate",
+        "before _switch",
+        "after _switch",
+    ]
+    result = drive("real", sandboxd.socket, *points, folder=tmp_path, redis=redis_server)
     assert result["failures"] == {}

@@ -7,7 +7,6 @@ import pytest
 from console.tenants.models import Space
 from skills.models import BuildState
 from skills.plan import StepKind
-from tests.sandboxes.conftest import sandboxd, template  # noqa: F401
 from tests.skills.world import add_skill, install, log_of
 
 pytestmark = [pytest.mark.sandbox, pytest.mark.slow]
