@@ -56,13 +56,7 @@ def add_serve_command(subparsers: argparse._SubParsersAction[argparse.ArgumentPa
 
 def run(args: argparse.Namespace) -> int:
     """The exit code; what stops it from starting is one sentence on stderr."""
-    logging.basicConfig(
-        level=logging.DEBUG if args.verbose else logging.INFO,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-        stream=sys.stderr,
-    )
-    logging.getLogger("uvicorn.error").addFilter(_ExpectedBreaks())
-    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+    _configure_logging(logging.DEBUG if args.verbose else logging.INFO)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(serve(args))
@@ -103,6 +97,15 @@ async def serve(args: argparse.Namespace) -> None:
             await daemon.aclose()
             await asyncio.gather(*serving, return_exceptions=True)
             log.info("sandboxd has stopped; its sandboxes live on")
+
+
+def _configure_logging(level: int) -> None:
+    logging.basicConfig(
+        level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
+    )
+    server = logging.getLogger("uvicorn.error")
+    server.addFilter(_ExpectedBreaks())
+    server.setLevel(logging.WARNING)
 
 
 def make_engine(data_dir: Path, templates_dir: Path) -> Engine:
