@@ -8,6 +8,7 @@ environment and redirects are ignored, so a request goes where the settings say 
 from __future__ import annotations
 
 import asyncio
+import functools
 import ssl
 from collections.abc import AsyncIterable, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -15,9 +16,9 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
-import certifi
 import httpx
 
+from sandboxes.errors import InvalidRequest
 from sandboxes.wire.failures import Service, from_transport, timed_out
 
 __all__ = ["CONTROL_HEADERS", "DATA_HEADERS", "Dial", "Plane"]
@@ -76,7 +77,7 @@ class Dial:
         """`tls=False` skips loading the CAs, which takes longer than a whole local call."""
         transport = httpx.AsyncHTTPTransport(
             uds=self.socket_path,
-            verify=self._tls_context() if tls else False,
+            verify=_tls_context(self.ca_pem) if tls else False,
             trust_env=False,
             limits=httpx.Limits(
                 max_connections=None,
@@ -88,12 +89,23 @@ class Dial:
         )
         return _Pinned(transport, self.address) if self.address else transport
 
-    def _tls_context(self) -> ssl.SSLContext:
-        context = ssl.create_default_context()
-        context.load_verify_locations(certifi.where())
-        if self.ca_pem:
-            context.load_verify_locations(cadata=self.ca_pem)
-        return context
+
+@functools.lru_cache(maxsize=64)
+def _tls_context(ca_pem: str | None) -> ssl.SSLContext:
+    """Kept, because reading the CAs takes longer than many a call. Raises InvalidRequest for a text
+    that is no certificate."""
+    context = httpx.create_ssl_context(trust_env=False)
+    context.load_default_certs()
+    if ca_pem:
+        try:
+            context.load_verify_locations(cadata=ca_pem)
+        except ssl.SSLError as error:
+            raise InvalidRequest(
+                "The CA certificate cannot be read; paste its PEM text, from BEGIN to END.",
+                op="open",
+                detail=str(error),
+            ) from error
+    return context
 
 
 class _Pinned(httpx.AsyncBaseTransport):
