@@ -50,6 +50,7 @@ from sandboxes.sandboxd.engines.runc.records import (
 )
 from sandboxes.sandboxd.engines.runc.sandbox import Paths, RuncSandbox
 from sandboxes.sandboxd.engines.runc.snapshots import SnapshotStore, copy_tree
+from sandboxes.sandboxd.engines.runc.spawner.kernel import new_session_keyring
 from sandboxes.sandboxd.engines.runc.spawning import SpawnerClient
 from sandboxes.sandboxd.engines.runc.trash import Trash
 from sandboxes.sandboxd.engines.runc.usage import measure
@@ -92,13 +93,12 @@ class RuncEngine(Engine):
     async def start(self) -> list[AdoptedSandbox]:
         host.check(self._paths.data)
         self._cgroups = Cgroups.probe(self._parent)
-        if others := host.others_with_our_ids():
-            _log.warning(
-                "%s may use the ids of the sandboxes in containers of their own, and so reach the "
-                "sandboxes' processes; give them another range in /etc/subuid and /etc/subgid",
-                ", ".join(others),
-            )
+        for problem in (host.make_room_for_watches(), host.others_with_our_ids()):
+            if problem:
+                _log.warning(problem)
         self._take_folders()
+        # What runs below us inherits it, so it must hold nothing of whoever started us.
+        new_session_keyring()
         self._spawner.end_stale()
         self._trash.start()
         await self._snapshots.start()

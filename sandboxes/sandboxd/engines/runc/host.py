@@ -12,7 +12,14 @@ from sandboxes.errors import Unsupported
 from sandboxes.sandboxd.engines.runc.bundle import ID_COUNT, ID_OFFSET
 from sandboxes.sandboxd.engines.runc.overlay import MAX_DATA_DIR_CHARS
 
-__all__ = ["INIT", "PACKAGES", "check", "others_with_our_ids", "prepare_folder"]
+__all__ = [
+    "INIT",
+    "PACKAGES",
+    "check",
+    "make_room_for_watches",
+    "others_with_our_ids",
+    "prepare_folder",
+]
 
 INIT = "catatonit"
 
@@ -20,6 +27,7 @@ PACKAGES = {"runc": "runc", INIT: "catatonit", "setpriv": "util-linux", "cp": "c
 """Program to the Debian package that has it."""
 
 _MIN_KERNEL = (5, 14)  # cgroup.kill
+_INOTIFY = {"max_user_instances": 65536, "max_user_watches": 4194304}
 _NEEDED_CAPABILITIES = {
     "CAP_CHOWN": 0,
     "CAP_DAC_OVERRIDE": 1,
@@ -39,8 +47,23 @@ def check(data_dir: Path) -> None:
         raise Unsupported(" ".join(problems))
 
 
-def others_with_our_ids() -> list[str]:
-    """Accounts that rootless containers may give the ids of our sandboxes to."""
+def make_room_for_watches() -> str:
+    """The kernel counts the inotify instances and watches of all sandboxes together, and with them
+    those of the host's root. Its default of 128 instances is for one desktop. Returns what could
+    not be raised, as a sentence, or nothing."""
+    for name, wanted in _INOTIFY.items():
+        path = Path("/proc/sys/fs/inotify", name)
+        try:
+            if int(path.read_text()) < wanted:
+                path.write_text(str(wanted))
+        except OSError:
+            return f"Sandboxes share few file watches; run `sysctl fs.inotify.{name}={wanted}`."
+    return ""
+
+
+def others_with_our_ids() -> str:
+    """Names the accounts whose own containers may run under the ids of our sandboxes; a sentence,
+    or nothing."""
     found = set()
     for path in (Path("/etc/subuid"), Path("/etc/subgid")):
         for line in path.read_text().splitlines() if path.exists() else ():
@@ -50,7 +73,13 @@ def others_with_our_ids() -> list[str]:
                 start, end = int(first), int(first) + int(count)
                 if start < ID_OFFSET + ID_COUNT and end > ID_OFFSET:
                     found.add(name)
-    return sorted(found)
+    if not found:
+        return ""
+    return (
+        f"{', '.join(sorted(found))} may use the ids of the sandboxes in containers of their own, "
+        "and so reach the sandboxes' processes; give them another range in /etc/subuid and "
+        "/etc/subgid."
+    )
 
 
 def prepare_folder(path: Path, mode: int) -> None:

@@ -127,9 +127,11 @@ class RuncSandbox:
         bundle = self._folder / "bundle"
         (bundle / "config.json").write_text(json.dumps(config))
         pid_file = bundle / "init.pid"
+        # A keyring each would run into the quota of the one host account that all sandboxes' roots
+        # are: 200 of them. They share the empty one that the engine has made for itself.
         await command(
-            *(*self._runc, "run", "--detach", "--bundle", bundle, "--pid-file", pid_file),
-            self.id,
+            *(*self._runc, "run", "--detach", "--no-new-keyring"),
+            *("--bundle", bundle, "--pid-file", pid_file, self.id),
         )
         pid = int(pid_file.read_text())
         self.save(phase=Phase.RUNNING, init_pid=pid, init_start=process_start(pid))

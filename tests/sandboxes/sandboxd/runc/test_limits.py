@@ -67,3 +67,19 @@ async def test_no_limits(create: Create) -> None:
     usage = await shell.engine.usage(shell.id)
     assert usage.memory_total_bytes > 512 * _MB
     assert (await shell.run("true")).code == 0
+
+
+async def test_one_sandbox_can_not_use_up_the_file_watches_of_all(create: Create) -> None:
+    greedy, other = await create(), await create()
+    script = (
+        "import ctypes, time; libc = ctypes.CDLL(None); n = 0\n"
+        "while libc.inotify_init() >= 0: n += 1\n"
+        "print(n, flush=True); time.sleep(60)"
+    )
+    process = await greedy.start("python3", "-c", script)
+    assert int((await anext(process.output()))[1]) <= 128
+    done = await other.run("python3", "-c", script.replace("60", "0"))
+    assert int(done.stdout) == 128
+    async with other.engine.files(other.id).watch("/tmp", recursive=False):
+        pass
+    await process.kill_tree()

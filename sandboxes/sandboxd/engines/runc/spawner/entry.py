@@ -40,12 +40,19 @@ _NOT_FOUND, _NOT_EXECUTABLE = 127, 126
 _CHANGED_SIGNALS = (signal.SIGCHLD, signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ)
 
 
+# The kernel also counts these for the host's root, who made the user namespaces: without a limit of
+# its own, one sandbox could use up the watches of all.
+_NAMESPACE_LIMITS = {"max_inotify_instances": b"128", "max_inotify_watches": b"65536"}
+
+
 @dataclass(frozen=True, slots=True)
 class Confinement:
-    """What holds for every command of every sandbox."""
+    """What holds for every command of every sandbox. `user_limits` is the host's /proc/sys/user,
+    where each user namespace finds its own numbers."""
 
     capabilities: frozenset[int]
     seccomp: bytes
+    user_limits: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +84,8 @@ def enter(
             # cgroup v1's `tasks` moves one thread, without the wait that `cgroup.procs` costs.
             _write(path, b"0")
         kernel.enter_namespaces(fds[0])
+        for name, limit in _NAMESPACE_LIMITS.items():
+            _write(name, limit, dir_fd=confinement.user_limits)
         child = _start_second(request, fds[1:], status, confinement)
         status.send(json.dumps({"child": child}).encode())
     except BaseException as error:
@@ -85,8 +94,8 @@ def enter(
         os._exit(0)
 
 
-def _write(path: str, data: bytes) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+def _write(path: str, data: bytes, dir_fd: int | None = None) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC, dir_fd=dir_fd)
     os.write(fd, data)
     os.close(fd)
 

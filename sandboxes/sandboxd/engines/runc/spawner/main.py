@@ -99,7 +99,9 @@ class Spawner:
                     message = json.loads(file.read())
             if message["op"] == "configure":
                 self._confinement = entry.Confinement(
-                    frozenset(message["capabilities"]), binascii.a2b_base64(message["seccomp"])
+                    frozenset(message["capabilities"]),
+                    binascii.a2b_base64(message["seccomp"]),
+                    os.open("/proc/sys/user", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC),
                 )
             elif message["op"] == "spawn":
                 self._spawn(message, fds)
