@@ -2,35 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.sandboxes.daemon import Daemon
 from tests.sandboxes.sessions.world import RedisServer
-
-
-def drive(scenario: str, *arguments: object, folder: Path, redis: RedisServer) -> dict[str, object]:
-    env = os.environ | {
-        "DJANGO_SETTINGS_MODULE": "console.settings",
-        "DATABASE_URL": f"sqlite:///{folder}/chaos.sqlite3",
-        "REDIS_URL": f"unix://{redis.socket}",
-        "SKILLYARD_DATA_DIR": str(folder),
-        "SKILLYARD_SECRET_KEY": "only-for-the-chaos-" + "0" * 40,
-        "SKILLYARD_FIELD_KEYS": "VGhpcy1rZXktaXMtb25seS1mb3ItdGVzdHMtMDAwMDA=",
-        "SKILLYARD_LOG_LEVEL": "ERROR",
-    }
-    argv = [sys.executable, "-m", "tests.skills.builds.chaos_driver"]
-    done = subprocess.run(
-        [*argv, scenario, *map(str, arguments)], env=env, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    result: dict[str, object] = json.loads(done.stdout)
-    return result
+from tests.skills.builds.processes import drive
 
 
 @pytest.mark.slow
@@ -42,7 +20,7 @@ def drive(scenario: str, *arguments: object, folder: Path, redis: RedisServer) -
 def test_killed_at_points_of_every_kind_of_build(
     scenario: str, every: int, tmp_path: Path, redis_server: RedisServer
 ) -> None:
-    result = drive(scenario, every, 0, folder=tmp_path, redis=redis_server)
+    result = drive("chaos_driver", scenario, every, 0, folder=tmp_path, redis=redis_server)
     assert result["failures"] == {}
     assert isinstance(result["points"], int)
     assert result["points"] > 8
@@ -50,7 +28,7 @@ def test_killed_at_points_of_every_kind_of_build(
 
 def test_killed_in_every_step(tmp_path: Path, redis_server: RedisServer) -> None:
     """The quick one: a few points, the last of them around the switch."""
-    result = drive("change", 19, 7, folder=tmp_path, redis=redis_server)
+    result = drive("chaos_driver", "change", 19, 7, folder=tmp_path, redis=redis_server)
     assert result["failures"] == {}
 
 
@@ -69,5 +47,7 @@ def test_killed_on_a_real_backend(
         "before _switch",
         "after _switch",
     ]
-    result = drive("real", sandboxd.socket, *points, folder=tmp_path, redis=redis_server)
+    result = drive(
+        "chaos_driver", "real", sandboxd.socket, *points, folder=tmp_path, redis=redis_server
+    )
     assert result["failures"] == {}
