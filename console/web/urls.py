@@ -6,9 +6,12 @@ from django.contrib.auth.views import LogoutView
 from django.urls import path
 
 from console.web.accounts import views as accounts
+from console.web.audit import views as audit
 from console.web.backends import views as backends
 from console.web.builds import views as builds
 from console.web.catalog import views as catalog
+from console.web.keys import views as keys
+from console.web.members import views as members
 from console.web.overview import views as overview
 from console.web.policies import views as policies
 from console.web.releases import views as releases
@@ -59,6 +62,12 @@ urlpatterns = [
     path("sessions/<str:pk>/file/", sessions.download, name="download"),
     path("sessions/<str:pk>/pause/", sessions.pause, name="pause-session"),
     path("sessions/<str:pk>/destroy/", sessions.destroy, name="destroy-session"),
+    path("audit/", audit.audit, name="audit"),
+    path("keys/", keys.keys, name="keys"),
+    path("keys/<str:key_id>/revoke/", keys.revoke, name="revoke-key"),
+    path("members/", members.members, name="members"),
+    path("members/<int:member_id>/role/", members.change, name="change-member"),
+    path("members/<int:member_id>/remove/", members.remove, name="remove-member"),
     path("backends/", backends.backends, name="backends"),
     path("backends/<str:backend_id>/", backends.backend, name="backend"),
     path("backends/<str:backend_id>/check/", backends.check, name="check-backend"),

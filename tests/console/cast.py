@@ -11,7 +11,7 @@ from django.utils import timezone
 from console.audit.services import SYSTEM
 from console.fleet.models import Backend, Session
 from console.fleet.services import create_space
-from console.tenants.models import Membership, Role, Space, Tenant, User
+from console.tenants.models import ApiKey, Membership, Role, Space, Tenant, User
 from skills.models import (
     Build,
     BuildState,
@@ -40,6 +40,7 @@ class World:
     build: Build
     release: Release
     session: Session
+    key: ApiKey
     people: dict[str, User]
 
 
@@ -80,10 +81,13 @@ def make_world(name: str) -> World:
     session = Session.objects.create(
         space=space, session_id="talk-1", backend=backend, sandbox_id="box1"
     )
+    key = ApiKey.objects.create(
+        tenant=tenant, name="robot", prefix=f"sky_{name}", secret_sha256="0" * 64, scopes=["view"]
+    )
     people = {}
     for role in ROLES:
         user = User.objects.create_user(f"{role}-{name}")
         in_space = None if role == Role.ADMIN else space
         Membership.objects.create(user=user, tenant=tenant, space=in_space, role=role)
         people[role] = user
-    return World(tenant, space, backend, skill, version, build, release, session, people)
+    return World(tenant, space, backend, skill, version, build, release, session, key, people)

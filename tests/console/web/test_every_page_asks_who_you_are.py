@@ -69,6 +69,12 @@ RULES: dict[str, Rule] = {
     "download": Rule(Action.RUN),
     "pause-session": Rule(Action.OPERATE, "post"),
     "destroy-session": Rule(Action.OPERATE, "post"),
+    "audit": ANYONE,
+    "keys": ANYONE,
+    "revoke-key": Rule(Action.MANAGE, "post", "tenant"),
+    "members": ANYONE,
+    "change-member": Rule(Action.MANAGE, "post", "tenant"),
+    "remove-member": Rule(Action.MANAGE, "post", "tenant"),
     "backends": ANYONE,
     "backend": Rule(Action.VIEW, where="tenant"),
     "check-backend": Rule(Action.MANAGE, "post", "tenant"),
@@ -87,6 +93,8 @@ def address(name: str, world: World) -> str:
         "release_id": world.release.pk,
         "pk": world.session.pk,
         "backend_id": world.backend.pk,
+        "key_id": world.key.pk,
+        "member_id": world.people["viewer"].memberships.get().pk,
     }
     pattern = next(pattern for pattern in urlpatterns if pattern.name == name)
     wanted = pattern.pattern.converters
@@ -97,7 +105,7 @@ def address(name: str, world: World) -> str:
 
 
 def visit(client: Client, name: str, world: World) -> int:
-    form = {"skill": world.skill.pk, "version": world.version.pk}
+    form = {"skill": world.skill.pk, "version": world.version.pk, "role": "viewer"}
     response = getattr(client, RULES[name].method)(address(name, world), form)
     if response.streaming:
         response.close()
