@@ -12,6 +12,7 @@ from pathlib import Path
 
 import environ
 from csp.constants import NONE, SELF
+from kombu import Queue
 
 env = environ.FileAwareEnv()
 
@@ -59,6 +60,7 @@ INSTALLED_APPS = [
     "django.contrib.humanize",
     "whitenoise.runserver_nostatic",
     "django.contrib.staticfiles",
+    "django_filters",
     "django_htmx",
     "template_partials",
     "csp",
@@ -127,7 +129,10 @@ CELERY_BROKER_TRANSPORT_OPTIONS = {
     "visibility_timeout": 6 * 3600,
     "global_keyprefix": f"{REDIS_NAMESPACE}:celery:",
 }
-CELERY_TASK_ALWAYS_EAGER = False
+# Builds are long: what must be quick has a queue of its own. A worker without -Q serves both.
+CELERY_TASK_QUEUES = [Queue("control"), Queue("builds")]
+CELERY_TASK_DEFAULT_QUEUE = "control"
+CELERY_TASK_ROUTES = {"skills.tasks.run_build": {"queue": "builds"}}
 CELERY_BEAT_SCHEDULE = {
     "sweep-builds": {"task": "skills.tasks.sweep_builds", "schedule": 60.0},
     "reconcile-snapshots": {"task": "skills.tasks.reconcile_snapshots", "schedule": 300.0},

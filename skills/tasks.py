@@ -5,12 +5,14 @@ Nothing is retried by the broker: the beat's sweep takes up whatever a worker le
 
 from __future__ import annotations
 
+import logging
+
 from asgiref.sync import async_to_sync
 from celery import shared_task
 
 from skills import reaper
 from skills.build import ledger, pipeline
-from skills.models import Build, Promotion, Release
+from skills.models import Build, Promotion
 from skills.uploads import sweep_uploads
 
 __all__ = [
@@ -23,13 +25,19 @@ __all__ = [
 ]
 
 
+log = logging.getLogger(__name__)
+
+
 @shared_task(ignore_result=True)  # type: ignore[untyped-decorator]
 def run_build(build_id: str) -> None:
     """Run one build to its end, or return at once if another of its space comes first."""
     async_to_sync(pipeline.run)(build_id)
     build = Build.objects.get(pk=build_id)
     for promotion in Promotion.objects.filter(space=build.space_id, sessions_told_at=None):
-        tell_sessions.delay(promotion.pk)
+        try:
+            tell_sessions.run(promotion.pk)
+        except Exception:
+            log.exception("the sessions of space %s are told by the next sweep", build.space_id)
     following = Build.objects.unfinished().filter(space=build.space_id).order_by("pk").first()
     if build.is_finished and following is not None:
         run_build.delay(following.pk)
@@ -50,7 +58,7 @@ def delete_snapshot(release_id: str) -> None:
 @shared_task(ignore_result=True)  # type: ignore[untyped-decorator]
 def check_snapshot(release_id: str) -> None:
     """See whether the release's snapshot still exists; mark it broken if not."""
-    async_to_sync(reaper.check_snapshot)(Release.objects.get(pk=release_id).pk)
+    async_to_sync(reaper.check_snapshot)(release_id)
 
 
 @shared_task(ignore_result=True)  # type: ignore[untyped-decorator]
