@@ -108,7 +108,7 @@ async def open_client(settings: Settings) -> SandboxClient:
     wire = WireSettings(
         service=Service(
             provider="e2b",
-            place=api_url,
+            place=f"the server at {api_url}",
             mend="check the API URL, the network and any proxy in between",
         ),
         api_url=api_url,

@@ -50,8 +50,8 @@ _DETAIL_LIMIT = 2000
 class Service:
     """Who is at the other end, as errors name it.
 
-    `provider` is the registry's name, `place` what a person would look for (a URL, a socket), and
-    `mend` what to do if nothing answers there. `own_sentences` says that the server's messages are
+    `provider` is the registry's name, `place` the words for it in a sentence ("the server at
+    https://…"), and `mend` what to do if nothing answers there. `own_sentences` says that the server's messages are
     written for our users, so they are passed on; any other server's text goes to the log only.
     """
 
@@ -74,7 +74,7 @@ def make(
 ) -> SandboxError:
     """An error of this kind with its sentence. `about` names the thing: a sandbox, path or template."""
     own = message.strip() if service.own_sentences else ""
-    text = f"{own.removesuffix('.')}." if own else _sentence(kind, service, op, about)
+    text = f"{own.removesuffix('.')}." if own else _capitalised(_sentence(kind, service, op, about))
     return kind(
         text,
         provider=service.provider,
@@ -110,6 +110,10 @@ def _sentence(kind: type[SandboxError], service: Service, op: str, about: str) -
     return f"{service.place} answered {op} in a way that this version does not understand; the log has the details."
 
 
+def _capitalised(sentence: str) -> str:
+    return sentence[:1].upper() + sentence[1:]
+
+
 def timed_out(service: Service, op: str) -> SandboxError:
     return make(TimedOut, service, op, detail="no whole answer within our own limit")
 
@@ -122,9 +126,7 @@ def from_transport(service: Service, op: str, error: Exception) -> SandboxError:
         text = f"The certificate of {service.place} is not trusted; add its CA in the backend's settings or mend the certificate."
         return Unavailable(text, provider=service.provider, op=op, detail=detail)
     if isinstance(error, httpx.InvalidURL | httpx.UnsupportedProtocol):
-        text = (
-            f"{service.place} is no usable address; give one that starts with https:// or http://."
-        )
+        text = f"The address of {service.place} is not usable; give one that starts with https:// or http://."
         return InvalidRequest(text, provider=service.provider, op=op, detail=detail)
     if isinstance(error, httpx.ReadTimeout | httpx.WriteTimeout):
         return make(TimedOut, service, op, detail=detail)
@@ -181,7 +183,7 @@ def from_answer(
 def not_the_protocol(service: Service, op: str, status: int, body: bytes) -> SandboxError:
     """Something answered, but no server that speaks the protocol: a proxy, a login page, a typo."""
     return Unavailable(
-        f"Something other than a sandbox service answered at {service.place}; "
+        f"What answered for {service.place} is no sandbox service; "
         "check the address and any proxy in front of it.",
         provider=service.provider,
         op=op,

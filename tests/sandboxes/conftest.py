@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 
 import pytest
@@ -21,5 +22,20 @@ def sandboxd() -> Iterator[daemons.Daemon]:
 
 
 @pytest.fixture(scope="module")
-def template(sandboxd: daemons.Daemon) -> str:
+def sandboxd_on_tcp() -> Iterator[daemons.Daemon]:
+    """The same, listening on TCP with an API key as well."""
+    if reason := daemons.why_not():
+        pytest.skip(reason)
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    with daemons.start(tcp_port=port) as daemon:
+        yield daemon
+        daemon.stop()
+        assert daemons.leftovers(daemon) == []
+
+
+@pytest.fixture(scope="module")
+def template() -> str:
+    if reason := daemons.why_not():
+        pytest.skip(reason)
     return daemons.base_template()

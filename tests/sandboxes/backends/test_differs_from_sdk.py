@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,24 +28,15 @@ pytestmark = pytest.mark.sandbox
 
 
 @pytest.fixture(scope="module")
-def sandboxd() -> Iterator[daemons.Daemon]:
+async def client(sandboxd_on_tcp: daemons.Daemon) -> AsyncIterator[SandboxClient]:
     """On TCP: the SDK knows no unix sockets."""
-    if reason := daemons.why_not():
-        pytest.skip(reason)
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    with daemons.start(tcp_port=port) as daemon:
-        yield daemon
-        daemon.stop()
-        assert daemons.leftovers(daemon) == []
-
-
-@pytest.fixture(scope="module")
-async def client(sandboxd: daemons.Daemon) -> AsyncIterator[SandboxClient]:
-    url = f"http://{sandboxd.tcp}"
-    settings = {"api_url": url, "sandbox_url": url, "api_key": sandboxd.api_key}
-    async with await registry.open_client("e2b", settings) as client:
+    async with await registry.open_client("e2b", e2b_settings(sandboxd_on_tcp)) as client:
         yield client
+
+
+def e2b_settings(daemon: daemons.Daemon, api_key: str = "") -> dict[str, str]:
+    url = f"http://{daemon.tcp}"
+    return {"api_url": url, "sandbox_url": url, "api_key": api_key or daemon.api_key}
 
 
 @dataclass(frozen=True)
@@ -60,11 +50,8 @@ class Sdk:
 
 
 @pytest.fixture
-def sdk(sandboxd: daemons.Daemon) -> Sdk:
-    url = f"http://{sandboxd.tcp}"
-    return Sdk(
-        {"api_key": sandboxd.api_key, "api_url": url, "sandbox_url": url, "domain": "x.test"}
-    )
+def sdk(sandboxd_on_tcp: daemons.Daemon) -> Sdk:
+    return Sdk({**e2b_settings(sandboxd_on_tcp), "domain": "x.test"})
 
 
 async def test_what_the_sdk_creates_we_see(client: SandboxClient, sdk: Sdk, template: str) -> None:
@@ -244,12 +231,12 @@ async def test_snapshots_cross_over(
     await client.snapshots.delete(snapshot.snapshot_id)
 
 
-async def test_both_refuse_alike(client: SandboxClient, sdk: Sdk, sandboxd: daemons.Daemon) -> None:
+async def test_both_refuse_alike(
+    client: SandboxClient, sdk: Sdk, sandboxd_on_tcp: daemons.Daemon
+) -> None:
     wrong = "e2b_" + "0" * 40
-    url = f"http://{sandboxd.tcp}"
-    settings = {"api_url": url, "sandbox_url": url, "api_key": wrong}
     with pytest.raises(Authentication):
-        await registry.open_client("e2b", settings)
+        await registry.open_client("e2b", e2b_settings(sandboxd_on_tcp, wrong))
     with pytest.raises(AuthenticationException):
         await AsyncSandbox.connect("a" * 20, **{**sdk.options, "api_key": wrong})
     with pytest.raises(InvalidRequest):

@@ -26,7 +26,7 @@ Handler = Callable[[httpx.Request], httpx.Response]
 def settings(**changes: Any) -> WireSettings:
     values: dict[str, Any] = {
         "service": Service(
-            provider="e2b", place="https://api.example.test", mend="check the network"
+            provider="e2b", place="the server at https://api.example.test", mend="check the network"
         ),
         "api_url": "https://api.example.test",
         "api_key": API_KEY,

@@ -50,6 +50,7 @@ async def failure(answer: httpx.Response | Exception, call: Call) -> SandboxErro
     assert error.provider == "e2b"
     assert error.op
     assert str(error).endswith(".")
+    assert str(error)[0].isupper()
     return error
 
 

@@ -63,6 +63,7 @@ async def failure(handler: Callable[[httpx.Request], httpx.Response]) -> Sandbox
     assert caught.value.provider == "e2b"
     assert caught.value.op == "exec"
     assert str(caught.value).endswith(".")
+    assert str(caught.value)[0].isupper()
     return caught.value
 
 
