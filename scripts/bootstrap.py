@@ -42,7 +42,7 @@ REDIS = Package(
 )
 RUN = (
     Package("runc", "runs the sandboxes", ("runc",)),
-    Package("tini", "is the first process of a sandbox", ("tini",)),
+    Package("catatonit", "is the first process of a sandbox", ("catatonit",)),
     Package("nftables", "enforces the sandboxes' network policies", ("nft",)),
     Package("iproute2", "shows and mends the sandboxes' networks", ("ip",)),
     Package("mmdebstrap", "builds the base template", ("mmdebstrap",)),

@@ -16,8 +16,6 @@ from console.embedded.supervisor import Child
 
 __all__ = ["Product"]
 
-_SANDBOX_PACKAGES = {"runc": "runc", "nft": "nftables", "mmdebstrap": "mmdebstrap"}
-
 
 class Product:
     """The processes, in the order in which they start."""
@@ -64,17 +62,12 @@ class Product:
                 "backend elsewhere in the console."
             )
             return None
-        missing = [name for program, name in _SANDBOX_PACKAGES.items() if not find_program(program)]
-        if missing:
-            raise CannotStart(
-                f"Sandboxes need more packages: `apt-get install {' '.join(missing)}`."
-            )
         argv = self.launcher.privileged("-m", "sandboxes.sandboxd", "serve")
         argv += ["--data-dir", str(self.layout.sandboxd)]
         argv += ["--templates-dir", str(self.layout.templates)]
         argv += ["--socket", str(self.layout.socket)]
         argv += ["--socket-group", self.launcher.account.name]
-        return self._child("sandboxd", argv, ready=lambda: _accepts(self.layout.socket))
+        return self._child("sandboxd", argv, ready=lambda: _sandboxd_serves(self.layout.socket))
 
     def web(self, listener: socket.socket) -> Child:
         argv = self.launcher.unprivileged("-m", "console.embedded.web", str(listener.fileno()))
@@ -123,13 +116,12 @@ class Product:
         )
 
 
-async def _accepts(path: Path) -> bool:
+async def _sandboxd_serves(path: Path) -> bool:
+    """Whether its engine is up; the socket is there before that."""
     try:
-        _, writer = await asyncio.open_unix_connection(str(path))
+        return await _answers(*await asyncio.open_unix_connection(str(path)), "/sandboxd/health")
     except OSError:
         return False
-    writer.close()
-    return True
 
 
 async def _redis_answers(path: Path) -> bool:
@@ -144,16 +136,18 @@ async def _redis_answers(path: Path) -> bool:
 
 
 async def _serves_http(address: tuple[str, int]) -> bool:
-    """Whether the console answers at all; the socket itself accepts before it does."""
+    """Whether the console answers; the socket itself accepts before it does."""
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address[0], address[0])  # noqa: S104
     try:
-        reader, writer = await asyncio.open_connection(host, address[1])
+        return await _answers(*await asyncio.open_connection(host, address[1]), "/")
     except OSError:
         return False
+
+
+async def _answers(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, path: str) -> bool:
     try:
-        writer.write(b"HEAD / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        request = f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+        writer.write(request.encode())
         return (await reader.readline()).startswith(b"HTTP/1.1 ")
-    except OSError:
-        return False
     finally:
         writer.close()

@@ -49,7 +49,7 @@ def test_root_installs_what_is_missing_by_name_and_says_why(
     bootstrap.install_system_packages(list(bootstrap.RUN[:2]))
     assert ran[0][:2] == ["apt-get", "update"]
     assert ran[1][:2] == ["apt-get", "install"]
-    assert ran[1][-2:] == ["runc", "tini"]
+    assert ran[1][-2:] == ["runc", "catatonit"]
     assert "runs the sandboxes" in capsys.readouterr().out
 
 
@@ -60,7 +60,7 @@ def test_without_root_the_exact_line_is_given(
     monkeypatch.setattr("shutil.which", lambda name, path=None: f"/usr/bin/{name}")
     monkeypatch.setattr(bootstrap, "is_there", lambda package: False)
     with pytest.raises(
-        bootstrap.Refused, match=r"sudo apt-get install --no-install-recommends runc tini$"
+        bootstrap.Refused, match=r"sudo apt-get install --no-install-recommends runc catatonit$"
     ):
         bootstrap.install_system_packages(list(bootstrap.RUN[:2]))
     assert ran == []
