@@ -25,14 +25,25 @@ START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 20.0
 
 
-@dataclass(frozen=True)
+@dataclass
 class Daemon:
-    process: subprocess.Popen[bytes]
+    argv: list[str]
     data_dir: Path
     socket: Path
     log: Path
     tcp: str | None = None
     api_key: str = ""
+
+    def run(self) -> None:
+        """Start it, for the first time or again; returns when it listens."""
+        with self.log.open("ab") as output:
+            self.process = subprocess.Popen(self.argv, stdout=output, stderr=output)
+        _wait_until_it_listens(self)
+
+    def crash(self) -> None:
+        """kill -9, as a power cut to the daemon alone; its sandboxes live on."""
+        self.process.kill()
+        self.process.wait()
 
     @property
     def key(self) -> str:
@@ -90,11 +101,9 @@ def _started(directory: Path, tcp_port: int | None, prefix: Sequence[str]) -> It
         key_file = directory / "key"
         key_file.write_text(api_key)
         argv += ["--tcp", tcp, "--api-key-file", str(key_file)]
-    with log.open("wb") as output:
-        process = subprocess.Popen(argv, stdout=output, stderr=output)
-    daemon = Daemon(process, directory / "data", socket_path, log, tcp, api_key)
+    daemon = Daemon(argv, directory / "data", socket_path, log, tcp, api_key)
     try:
-        _wait_until_it_listens(daemon)
+        daemon.run()
         yield daemon
     finally:
         daemon.stop()
