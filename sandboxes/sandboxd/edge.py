@@ -7,12 +7,14 @@ control plane.
 
 from __future__ import annotations
 
+import logging
 import re
 from dataclasses import dataclass
 
 from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sandboxes.errors import Conflict, InvalidRequest, NotFound, SandboxError
 from sandboxes.sandboxd.live import LiveSandbox
@@ -23,6 +25,8 @@ from sandboxes.sandboxd.service import SandboxService
 from sandboxes.wire.messages import ENVD_PORT, SANDBOX_ID_HEADER, SANDBOX_PORT_HEADER
 
 __all__ = ["Edge"]
+
+log = logging.getLogger(__name__)
 
 _HOST = re.compile(r"(\d{1,5})-([a-z0-9]+)\.", re.ASCII)
 _ID = re.compile(r"[a-z0-9]{1,63}", re.ASCII)
@@ -48,6 +52,25 @@ class Edge:
         self._proxy = PortProxy(service.engine)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Whatever goes wrong, a client gets JSON unless its answer has already begun."""
+        begun = False
+
+        async def tracked(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        try:
+            await self._dispatch(scope, receive, tracked)
+        except ClientDisconnect:
+            return
+        except Exception:
+            if begun or scope["type"] != "http":
+                raise
+            log.exception("%s %s failed", scope["method"], scope["path"])
+            await json_error(500, "sandboxd failed; its log says why")(scope, receive, send)
+
+    async def _dispatch(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             address = locate(Headers(scope=scope)) or self._signed(scope)
         except InvalidRequest as error:

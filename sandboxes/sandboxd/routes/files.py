@@ -21,6 +21,7 @@ from sandboxes.sandboxd.live import LiveSandbox
 from sandboxes.sandboxd.routes.asgi import body_chunks, drain
 from sandboxes.sandboxd.routes.bodies import Fields
 from sandboxes.sandboxd.routes.conditions import Conditions, accepted_encoding
+from sandboxes.sandboxd.routes.kernelfiles import KERNEL_FILES, read_kernel_file
 from sandboxes.sandboxd.routes.multipart import parts
 from sandboxes.sandboxd.routes.paths import resolve_path
 from sandboxes.sandboxd.routes.problems import error_response, json_error
@@ -45,9 +46,15 @@ class FileRoutes:
         headers = Headers(scope=scope)
         try:
             files = self._engine.files(live.id)
-            _, path = await _target(files, QueryParams(scope["query_string"]))
-            info = await _followed(files, path)
-            response = await _respond(files, info, headers, send)
+            response: Response | None
+            user, path = await _target(files, QueryParams(scope["query_string"]))
+            if path.startswith(KERNEL_FILES):
+                response = await read_kernel_file(self._engine, live.id, path, user)
+            else:
+                info = await _followed(files, path)
+                response = await _respond(files, info, headers, send)
+        except UnknownUser as error:
+            response = json_error(401, str(error))
         except SandboxError as error:
             response = error_response(error, disk=True)
         if response is not None:
@@ -260,6 +267,7 @@ async def _gzipped(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 
 async def _target(files: FileSystem, query: QueryParams) -> tuple[str, str]:
     user = query.get("username") or DEFAULT_USER
+    await _check_user(files, user)
     return user, await resolve_path(files, query.get("path", ""), user)
 
 

@@ -165,6 +165,19 @@ async def test_a_key_whose_create_failed_may_be_used_again(
     assert (await http.post("/v2/sandboxes", json=body, headers=headers)).status_code == 201
 
 
+async def test_a_bug_is_json_too(http: httpx.AsyncClient) -> None:
+    reply = await create(http)
+    headers = {
+        "E2b-Sandbox-Id": reply["sandboxID"],
+        "E2b-Sandbox-Port": "49983",
+        "X-Access-Token": reply["envdAccessToken"],
+    }
+    # The scripted engine has no files.
+    response = await http.get("/files?path=x", headers=headers)
+    assert response.status_code == 500
+    assert response.json() == {"code": 500, "message": "sandboxd failed; its log says why"}
+
+
 async def test_errors_are_json_on_every_path(http: httpx.AsyncClient) -> None:
     for method, path, status in (
         ("GET", "/nowhere", 404),

@@ -137,6 +137,8 @@ async def test_what_cannot_be_read_or_written_says_why(sandbox: RawSandbox) -> N
         "/files?path=x&username=noone", content=b"x", headers={**sandbox.headers(), **RAW}
     )
     assert nobody.status_code == 401
+    reader = await sandbox.http.get("/files?path=/x&username=noone", headers=sandbox.headers())
+    assert reader.status_code == 401
     for response in (no_path, wrong, nobody):
         assert response.json()["code"] == response.status_code
         assert response.json()["message"]
@@ -220,6 +222,13 @@ async def test_a_hundred_megabytes_travel_with_flat_memory(
             got.update(chunk)
     assert got.digest() == digest.digest()
     assert peak_kb(sandboxd) - before < 32 * 1024
+
+
+async def test_kernel_files_are_the_sandboxes_own(sandbox: RawSandbox) -> None:
+    status = await get(sandbox, "/proc/self/status")
+    assert b"Name:\tcat" in status.content
+    assert (await get(sandbox, "/proc/sys/kernel/random/boot_id")).status_code == 200
+    assert (await get(sandbox, "/proc/none")).status_code == 404
 
 
 async def test_composing_joins_and_removes(sandbox: RawSandbox) -> None:
