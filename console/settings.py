@@ -136,12 +136,21 @@ CELERY_TASK_ROUTES = {"skills.tasks.run_build": {"queue": "builds"}}
 CELERY_BEAT_SCHEDULE = {
     "sweep-builds": {"task": "skills.tasks.sweep_builds", "schedule": 60.0},
     "reconcile-snapshots": {"task": "skills.tasks.reconcile_snapshots", "schedule": 300.0},
+    "reconcile-sandboxes": {"task": "console.fleet.tasks.reconcile_backends", "schedule": 300.0},
+    "sweep-fleet": {"task": "console.fleet.tasks.sweep_fleet", "schedule": 3600.0},
 }
 
 SKILLYARD_BUILD_REGISTRIES = env.list("SKILLYARD_BUILD_REGISTRIES", default=[])
 """Domains that builds may download from, where the backend knows domains; empty is anywhere."""
 SKILLYARD_BUILD_TOTAL_S = env.float("SKILLYARD_BUILD_TOTAL_S", default=3600.0)
 SKILLYARD_BUILD_MAX_BYTES = env.int("SKILLYARD_BUILD_MAX_BYTES", default=12 * 1024**3)
+
+SKILLYARD_ORPHAN_GRACE_S = env.float("SKILLYARD_ORPHAN_GRACE_S", default=3600.0)
+"""How long a sandbox that nobody needs may live before the reconciler deletes it."""
+SKILLYARD_ATTACHMENT_MAX_BYTES = env.int("SKILLYARD_ATTACHMENT_MAX_BYTES", default=100 * 1024**2)
+SKILLYARD_ATTACHMENTS_MAX_BYTES = env.int("SKILLYARD_ATTACHMENTS_MAX_BYTES", default=1024**3)
+SKILLYARD_ATTACHMENTS_MAX_COUNT = env.int("SKILLYARD_ATTACHMENTS_MAX_COUNT", default=1000)
+"""Of one session, which get back into its next sandbox."""
 
 AUTH_USER_MODEL = "tenants.User"
 AUTHENTICATION_BACKENDS = [

@@ -1,14 +1,17 @@
-"""Backends, and the sessions that run on them."""
+"""Backends, the sessions that run on them, and what was found when both were compared."""
 
 from __future__ import annotations
 
+from decimal import Decimal
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from django.db import models
+from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from console.crypto import EncryptedJSONField
+from console.fleet import reasons
 from sandboxes import registry
 from sandboxes.client import SandboxClient
 from sandboxes.fingerprint import fingerprint
@@ -33,6 +36,8 @@ class Backend(models.Model):
     check_error = models.CharField(max_length=500, blank=True)
     capabilities: models.JSONField[Any, Any] = models.JSONField(default=dict)
     """As the last check found them: name to boolean, and `notes`."""
+    hourly_cost = models.DecimalField(max_digits=10, decimal_places=4, null=True, blank=True)
+    """What one sandbox costs an hour, in the account's own currency; for estimates only."""
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
@@ -82,6 +87,8 @@ class Session(models.Model):
     policy = models.ForeignKey(
         "policies.NetworkPolicyRevision", models.SET_NULL, null=True, related_name="+"
     )
+    state_changed_at = models.DateTimeField(default=timezone.now)
+    """When something last happened to its sandbox. A comparison that began earlier is outdated."""
     created_by = models.CharField(max_length=200, blank=True)
     created_at = models.DateTimeField(auto_now_add=True)
     used_at = models.DateTimeField(auto_now_add=True)
@@ -103,8 +110,9 @@ class SessionEvent(models.Model):
 
     session = models.ForeignKey(Session, models.CASCADE, related_name="events")
     kind = models.CharField(max_length=20)
-    """created, connected, resumed, paused, rebuilt, claimed, unbound, destroyed, exec."""
+    """created, claimed, rebuilt, resumed, paused, unbound, lost, destroyed, or seen (by the reconciler)."""
     reason = models.CharField(max_length=300, blank=True)
+    """A code of `console.fleet.reasons`, or a sentence."""
     actor = models.CharField(max_length=200, blank=True)
     sandbox_id = models.CharField(max_length=100, blank=True)
     created_at = models.DateTimeField(auto_now_add=True)
@@ -114,3 +122,97 @@ class SessionEvent(models.Model):
 
     def __str__(self) -> str:
         return f"{self.kind} {self.session_id}"
+
+    @property
+    def what(self) -> str:
+        """The event in the reader's language."""
+        return reasons.kind(self.kind)
+
+    @property
+    def why(self) -> str:
+        """The reason in the reader's language."""
+        return reasons.sentence(self.reason)
+
+
+class Attachment(models.Model):
+    """A file that was staged for a session, remembered so that a new sandbox gets it again."""
+
+    session = models.ForeignKey(Session, models.CASCADE, related_name="attachments")
+    path = models.CharField(max_length=500)
+    """Relative to /workspace/input."""
+    digest = models.CharField(max_length=64)
+    """Hex SHA-256 of the content, which lies in the console's storage under it."""
+    size_bytes = models.BigIntegerField()
+    created_by = models.CharField(max_length=200, blank=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["path"]
+        constraints = [
+            models.UniqueConstraint(fields=["session", "path"], name="attachment_path_unique")
+        ]
+
+    def __str__(self) -> str:
+        return self.path
+
+    @property
+    def stored_as(self) -> str:
+        return f"attachments/{self.session_id}/{self.digest}"
+
+
+class ReconcileReport(models.Model):
+    """One comparison of a backend's sandboxes with the sessions and builds that need them."""
+
+    id = models.CharField(primary_key=True, max_length=ID_LENGTH, default=partial(new_id, "rec"))
+    backend = models.ForeignKey(Backend, models.CASCADE, related_name="reports")
+    dry_run = models.BooleanField()
+    by_hand = models.BooleanField(default=False)
+    actor = models.CharField(max_length=200)
+    created_at = models.DateTimeField(auto_now_add=True)
+    started_at = models.DateTimeField(null=True)
+    finished_at = models.DateTimeField(null=True)
+    seen = models.PositiveIntegerField(default=0)
+    bound = models.PositiveIntegerField(default=0)
+    building = models.PositiveIntegerField(default=0)
+    paused = models.PositiveIntegerField(default=0)
+    """Of the bound."""
+    orphaned = models.PositiveIntegerField(default=0)
+    claimable = models.PositiveIntegerField(default=0)
+    stuck = models.PositiveIntegerField(default=0)
+    unverifiable = models.PositiveIntegerField(default=0)
+    drifted = models.PositiveIntegerField(default=0)
+    deleted = models.PositiveIntegerField(default=0)
+    corrected = models.PositiveIntegerField(default=0)
+    """Session rows that did not say what the backend says."""
+    findings: models.JSONField[Any, Any] = models.JSONField(default=list)
+    """Rows of {kind, sandbox_id, state, age_s, session, session_row, space, build, reason, action, error,
+    cost}; the most serious first, `findings_left_out` of them missing."""
+    findings_left_out = models.PositiveIntegerField(default=0)
+    aborted = models.CharField(max_length=500, blank=True)
+    """Why nothing more was looked at or deleted; empty if the run was whole."""
+    hourly_cost = models.DecimalField(max_digits=10, decimal_places=4, null=True)
+    """The backend's, at that time."""
+
+    class Meta:
+        ordering = ["-id"]
+        indexes = [models.Index(fields=["backend", "-id"])]
+
+    def __str__(self) -> str:
+        return self.pk
+
+    @property
+    def state(self) -> str:
+        """queued, running, failed or done."""
+        if self.finished_at is not None:
+            return "failed" if self.aborted else "done"
+        return "queued" if self.started_at is None else "running"
+
+    @property
+    def idle(self) -> int:
+        """Sandboxes that nobody uses now."""
+        return self.paused + self.orphaned + self.claimable - self.deleted
+
+    @property
+    def idle_cost_per_hour(self) -> Decimal | None:
+        """An estimate; None where the backend has no `hourly_cost`."""
+        return None if self.hourly_cost is None else self.hourly_cost * max(self.idle, 0)

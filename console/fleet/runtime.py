@@ -23,7 +23,7 @@ from console.fleet.models import Backend
 from sandboxes.client import SandboxClient
 from sandboxes.sessions import SessionManager
 
-__all__ = ["Runtime", "shared_runtime"]
+__all__ = ["Runtime", "close_shared_runtime", "shared_runtime"]
 
 
 class _Cipher:
@@ -94,6 +94,13 @@ def shared_runtime() -> Runtime:
     if loop not in _shared:
         _shared[loop] = Runtime()
     return _shared[loop]
+
+
+async def close_shared_runtime() -> None:
+    """Close this event loop's runtime, if it has one: the last act of a web process. Idempotent."""
+    runtime = _shared.pop(asyncio.get_running_loop(), None)
+    if runtime is not None:
+        await runtime.aclose()
 
 
 def _version(backend: Backend) -> str:

@@ -7,18 +7,22 @@ Everything here is async and takes the runtime of the caller's event loop. A cal
 from __future__ import annotations
 
 import asyncio
+import logging
 from dataclasses import dataclass
 
+from asgiref.sync import sync_to_async
 from django.utils import timezone
 
 from console.audit.services import Actor
-from console.fleet.history import write_note
+from console.fleet import attachments, reasons
+from console.fleet.history import change_state
 from console.fleet.models import Session, SessionState
 from console.fleet.runtime import Runtime
+from console.fleet.workspace import files_of
 from console.policies.models import NetworkPolicyRevision
 from console.tenants.models import Space
-from sandboxes.client import FileStore, SandboxClient
-from sandboxes.errors import Unavailable, Unsupported
+from sandboxes.client import SandboxClient
+from sandboxes.errors import InvalidRequest, NotFound, SandboxError, Unavailable, Unsupported
 from sandboxes.sessions import (
     Binding,
     ReleaseImage,
@@ -30,6 +34,7 @@ from sandboxes.sessions import (
 from sandboxes.types import OnTimeout, Sandbox, TimeoutPolicy
 from skills.ports import Switch
 from skills.rollout import release_for_session
+from skills.tasks import check_snapshot
 
 __all__ = [
     "LiveSession",
@@ -41,6 +46,8 @@ __all__ = [
     "session_key",
     "touch",
 ]
+
+log = logging.getLogger(__name__)
 
 SESSION_ENV = {
     "WEKNORA_SESSION_INPUT_DIR": "/workspace/input",
@@ -94,33 +101,80 @@ async def sandbox_plan(key: SessionKey, *, pause_on_idle: bool) -> SandboxPlan:
 async def resolve(
     *, runtime: Runtime, space: Space, session_id: str, actor: Actor, wait_s: float | None = 30.0
 ) -> LiveSession:
-    """The session's sandbox, made, claimed or woken as needed. `space` comes with its backend."""
+    """The session's sandbox, made, claimed or woken as needed, with its attachments in place. `space` comes
+    with its backend. A session that is bound costs no query."""
     client = await runtime.client(space.backend)
     key = session_key(space, session_id)
 
     async def plan() -> SandboxPlan:
         return await sandbox_plan(key, pause_on_idle=client.capabilities.pause)
 
-    resolved = await runtime.sessions.resolve(
-        key=key,
-        client=client,
-        backend=space.backend_id,
-        plan=plan,
-        actor=actor.name,
-        wait_s=wait_s,
-    )
+    async def prepare(sandbox: Sandbox) -> None:
+        await attachments.restore(client=client, sandbox=sandbox, key=key)
+
+    try:
+        resolved = await runtime.sessions.resolve(
+            key=key,
+            client=client,
+            backend=space.backend_id,
+            plan=plan,
+            prepare=prepare,
+            actor=actor.name,
+            wait_s=wait_s,
+        )
+    except InvalidRequest as error:
+        if error.op == "create" and error.status == 404:
+            raise await _nothing_to_start_from(key, error) from error
+        raise
     return LiveSession(client=client, resolved=resolved)
 
 
+async def _nothing_to_start_from(key: SessionKey, error: SandboxError) -> SandboxError:
+    """What to do about a sandbox whose image the backend doesn't have."""
+    space = await Space.objects.select_related(
+        "backend", "current_release", "candidate_release"
+    ).aget(pk=key.space)
+    release = release_for_session(space, key.session)
+    if release is not None and release.usable_on(space.backend):
+        try:
+            # Whoever asks next sees the release marked as broken.
+            await sync_to_async(check_snapshot.delay)(release.pk)
+        except Exception:
+            log.exception("the snapshot of release %s could not be checked", release.pk)
+        message = (
+            f"The snapshot of release {release.generation} is gone from backend "
+            f"“{space.backend.name}”; rebuild that release or roll back to another one, and call again."
+        )
+    else:
+        message = (
+            f"Backend “{space.backend.name}” has no template called “{space.base_template}”; choose "
+            "another base template in the space's settings, or make that one there."
+        )
+    return InvalidRequest(message, op="create", status=error.status, detail=error.detail)
+
+
 async def destroy(*, runtime: Runtime, space: Space, session_id: str, actor: Actor) -> bool:
-    """Delete the session's sandbox with its files. Idempotent; False if there was none."""
+    """Delete the session's sandbox with its files, and forget its attachments. Idempotent; False if there
+    was no sandbox."""
     client = await runtime.client(space.backend)
-    return await runtime.sessions.destroy(
+    had_one = await runtime.sessions.destroy(
         key=session_key(space, session_id),
         client=client,
         backend=space.backend_id,
         actor=actor.name,
     )
+    await attachments.forget_all(space_id=space.pk, session_id=session_id)
+    row = await Session.objects.filter(space=space, session_id=session_id).afirst()
+    if row is not None and row.state != SessionState.DESTROYED:
+        # There was no sandbox any more that an event could tell of.
+        await change_state(
+            session=row,
+            state=SessionState.DESTROYED,
+            kind="destroyed",
+            reason=reasons.REQUESTED,
+            actor=actor.name,
+        )
+    return had_one
 
 
 async def pause(*, runtime: Runtime, session: Session, actor: Actor) -> None:
@@ -131,15 +185,24 @@ async def pause(*, runtime: Runtime, session: Session, actor: Actor) -> None:
             "This backend can't pause a sandbox. Destroy the session instead; its next call starts "
             "a new one from the release."
         )
-    await client.pausing.pause(session.sandbox_id)
-    session.state = SessionState.PAUSED
-    await session.asave(update_fields=["state"])
-    await write_note(
+    try:
+        await client.pausing.pause(session.sandbox_id)
+    except SandboxError as error:
+        if not error.gone:
+            raise
+        await change_state(
+            session=session, state=SessionState.LOST, kind="lost", reason=reasons.GONE
+        )
+        raise NotFound(
+            "The session's sandbox is gone, so there is nothing to pause; its next call gets a new one.",
+            op="pause",
+        ) from error
+    await change_state(
         session=session,
+        state=SessionState.PAUSED,
         kind="paused",
-        reason="requested",
+        reason=reasons.REQUESTED,
         actor=actor.name,
-        sandbox_id=session.sandbox_id,
     )
 
 
@@ -183,12 +246,3 @@ async def _mark_switched(switch: Switch) -> None:
             f"{len(report.failures)} sessions of space {space.slug} could not be told of the change; "
             "it is tried again."
         )
-
-
-def files_of(client: SandboxClient) -> FileStore:
-    """The backend's files, or Unsupported with the mend."""
-    if client.files is None:
-        raise Unsupported(
-            "This backend gives no access to files; choose another one for this space."
-        )
-    return client.files

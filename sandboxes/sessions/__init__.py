@@ -24,8 +24,8 @@ from sandboxes.sessions.lock import Held, LockLost, LockTiming, SessionBusy, Sna
 from sandboxes.sessions.manager import SessionManager
 from sandboxes.sessions.operation import SessionDeleted
 from sandboxes.sessions.plan import ReleaseImage, SandboxPlan
-from sandboxes.sessions.reaper import Finding, FindingKind, ReapReport, reap
-from sandboxes.sessions.resolve import Outcome, Resolved
+from sandboxes.sessions.reaper import Finding, FindingKind, Inspect, ReapReport, reap
+from sandboxes.sessions.resolve import Outcome, Prepare, Resolved
 from sandboxes.sessions.rollout import MarkFailure, Rollout, StaleReport
 
 __all__ = [
@@ -45,11 +45,13 @@ __all__ = [
     "Finding",
     "FindingKind",
     "Held",
+    "Inspect",
     "LockLost",
     "LockTiming",
     "MarkFailure",
     "OnEvent",
     "Outcome",
+    "Prepare",
     "ReapReport",
     "ReleaseImage",
     "Resolved",

@@ -22,7 +22,7 @@ from sandboxes.sessions.keys import KeyNames, SessionKey
 from sandboxes.sessions.lease import TurnLease, TurnState
 from sandboxes.sessions.lock import Held, LockTiming, SessionLocks, Snapshot
 from sandboxes.sessions.operation import Operation, SessionExists
-from sandboxes.sessions.resolve import Plan, Resolution, Resolved
+from sandboxes.sessions.resolve import Plan, Prepare, Resolution, Resolved
 from sandboxes.sessions.rollout import Rollout, StaleReport, mark_space_stale
 from sandboxes.sessions.scripts import Scripts
 from sandboxes.types import Sandbox
@@ -71,6 +71,7 @@ class SessionManager:
         backend: str,
         plan: Plan,
         session_exists: SessionExists | None = None,
+        prepare: Prepare | None = None,
         actor: str = "",
         wait_s: float | None = None,
     ) -> Resolved:
@@ -80,31 +81,23 @@ class SessionManager:
         costs one `connect`, two trips to Redis, and no call of `plan` or `session_exists`.
         SessionBusy after `wait_s` in the queue, LockLost if the lock lapsed: both say try again.
         Any error of the backend but a "gone" leaves the binding as it is. SessionDeleted if
-        `session_exists` says no.
+        `session_exists` says no. `prepare` is awaited with a sandbox that was made or claimed, under
+        the lock and before it is bound; what it raises is raised, and a sandbox just made is deleted.
         """
         async with self._locks.hold(key, wait_s=wait_s, take_ticket=True) as held:
-            return await self._resolution(held, client, backend, plan, session_exists, actor).run()
-
-    def _resolution(
-        self,
-        held: Held,
-        client: SandboxClient,
-        backend: str,
-        plan: Plan,
-        session_exists: SessionExists | None,
-        actor: str,
-    ) -> Resolution:
-        return Resolution(
-            held=held,
-            client=client,
-            backend=backend,
-            cipher=self._cipher,
-            on_event=self._on_event,
-            actor=actor,
-            turn_ttl_ms=self._lease.ttl_ms,
-            plan=plan,
-            session_exists=session_exists,
-        )
+            resolution = Resolution(
+                held=held,
+                client=client,
+                backend=backend,
+                cipher=self._cipher,
+                on_event=self._on_event,
+                actor=actor,
+                turn_ttl_ms=self._lease.ttl_ms,
+                plan=plan,
+                session_exists=session_exists,
+                prepare=prepare,
+            )
+            return await resolution.run()
 
     async def lookup(
         self, *, key: SessionKey, client: SandboxClient, backend: str

@@ -8,7 +8,7 @@ when looked at again under its session's lock. Whatever cannot be verified is re
 from __future__ import annotations
 
 import enum
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -30,13 +30,24 @@ from sandboxes.sessions.lock import SessionBusy
 from sandboxes.sessions.manager import SessionManager
 from sandboxes.types import ListFilter, SandboxInfo, SandboxState
 
-__all__ = ["BuildsAlive", "Finding", "FindingKind", "ReapReport", "SessionsAlive", "reap"]
+__all__ = [
+    "BuildsAlive",
+    "Finding",
+    "FindingKind",
+    "Inspect",
+    "ReapReport",
+    "SessionsAlive",
+    "reap",
+]
 
 BuildsAlive = Callable[[Collection[str]], Awaitable[Collection[str]]]
 """Of these build ids, those whose build still needs its sandbox."""
 SessionsAlive = Callable[[Collection[SessionKey]], Awaitable[Collection[SessionKey]]]
 """Of these sessions, those that still exist and would claim an unbound sandbox of theirs."""
 SameAccount = Callable[[], Awaitable[bool]]
+Inspect = Callable[[Sequence[tuple[SandboxInfo, Binding]]], Awaitable[Mapping[str, str]]]
+"""Shown every bound sandbox, in batches, whatever its state. Answers, by sandbox id, why it drifted
+from what a new one would be; one that did not is left out."""
 
 _BATCH = 500
 _LOCK_WAIT_S = 2.0
@@ -106,7 +117,7 @@ async def reap(
     same_account: SameAccount | None = None,
     sessions_alive: SessionsAlive | None = None,
     builds_alive: BuildsAlive | None = None,
-    drifted: Callable[[SandboxInfo], bool] | None = None,
+    inspect: Inspect | None = None,
 ) -> ReapReport:
     """One pass over a backend. Never raises SandboxError: `aborted` and the findings tell.
 
@@ -124,7 +135,7 @@ async def reap(
         same_account=same_account,
         sessions_alive=sessions_alive,
         builds_alive=builds_alive,
-        drifted=drifted,
+        inspect=inspect,
         report=ReapReport(dry_run=dry_run, started_at=now or datetime.now(UTC)),
     )
     try:
@@ -147,7 +158,7 @@ class _Reaper:
     same_account: SameAccount | None
     sessions_alive: SessionsAlive | None
     builds_alive: BuildsAlive | None
-    drifted: Callable[[SandboxInfo], bool] | None
+    inspect: Inspect | None
     report: ReapReport
     store_since: float = 0.0
 
@@ -178,6 +189,7 @@ class _Reaper:
     async def _sort_sessions(self, batch: list[tuple[SandboxInfo, SessionKey]]) -> None:
         stored = await self.sessions.bindings(keys=[key for _, key in batch])
         unbound: list[tuple[SandboxInfo, SessionKey, Binding | None]] = []
+        bound: list[tuple[SandboxInfo, Binding]] = []
         for (info, key), item in zip(batch, stored, strict=True):
             try:
                 binding = None if item is None else item.parse(key)
@@ -186,13 +198,9 @@ class _Reaper:
                 continue
             if binding is None or not self._is_bound(info, binding):
                 unbound.append((info, key, binding))
-                continue
-            self.report.bound += 1
-            if info.state not in _LIVE and self._past_grace(info):
-                self._find(FindingKind.STUCK, info, f"It is {info.raw_state}.", key)
-            elif self.drifted is not None and self.drifted(info):
-                reason = "It was made from an older release or policy."
-                self._find(FindingKind.DRIFTED, info, reason, key)
+            else:
+                bound.append((info, binding))
+        await self._sort_bound(bound)
         without = [key for _, key, binding in unbound if binding is None]
         alive = set(await self.sessions_alive(without)) if self.sessions_alive and without else ()
         for info, key, binding in unbound:
@@ -201,6 +209,15 @@ class _Reaper:
                 self._find(FindingKind.CLAIMABLE, info, reason, key)
             else:
                 self._judge(info, "No session is bound to it.", key)
+
+    async def _sort_bound(self, batch: list[tuple[SandboxInfo, Binding]]) -> None:
+        self.report.bound += len(batch)
+        drifted = await self.inspect(batch) if self.inspect is not None and batch else {}
+        for info, binding in batch:
+            if info.state not in _LIVE and self._past_grace(info):
+                self._find(FindingKind.STUCK, info, f"It is {info.raw_state}.", binding.key)
+            elif info.id in drifted:
+                self._find(FindingKind.DRIFTED, info, drifted[info.id], binding.key)
 
     async def _sort_builds(self, batch: list[SandboxInfo]) -> None:
         if not batch:

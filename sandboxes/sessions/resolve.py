@@ -21,13 +21,18 @@ from sandboxes.sessions.operation import Operation, SessionDeleted, SessionExist
 from sandboxes.sessions.plan import SandboxPlan
 from sandboxes.types import Sandbox, SandboxInfo
 
-__all__ = ["Outcome", "Plan", "Resolution", "Resolved"]
+__all__ = ["Outcome", "Plan", "Prepare", "Resolution", "Resolved"]
 
 log = logging.getLogger(__name__)
 
 Plan = Callable[[], Awaitable[SandboxPlan]]
 """What a new sandbox would be now. Called only when the session is unbound, and once more after
 binding, so it must read anew on every call."""
+
+
+Prepare = Callable[[Sandbox], Awaitable[None]]
+"""Makes a sandbox fit for its session before anybody can use it. Must be repeatable: one that was
+prepared, and then lost its binding, is prepared again when it is claimed."""
 
 
 class Outcome(enum.StrEnum):
@@ -57,6 +62,7 @@ class Resolved:
 class Resolution(Operation):
     plan: Plan
     session_exists: SessionExists | None
+    prepare: Prepare | None
     _replaced: Why | None = None
     """Why the session lost the sandbox that it was bound to, if this call found it bound."""
     _destroyed: set[str] = field(default_factory=set)
@@ -163,6 +169,8 @@ class Resolution(Operation):
         *,
         duplicates: list[SandboxInfo],
     ) -> Resolved:
+        if self.prepare is not None:
+            await self.prepare(sandbox)
         release = info.metadata.get(TAG_RELEASE, "")
         binding = replace(
             self._new_binding(plan, sandbox, started_at=info.started_at),
@@ -201,6 +209,8 @@ class Resolution(Operation):
                     "traffic, so it can't be reached; check the backend's version.",
                     op="create",
                 )
+            if self.prepare is not None:
+                await self.prepare(sandbox)
             await self._require_session()
         except BaseException as error:
             deleted = isinstance(error, SessionDeleted)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -15,7 +15,7 @@ from sandboxes.sessions import FindingKind, ReapReport, SessionKey, reap
 from sandboxes.sessions.binding import Binding
 from sandboxes.sessions.keys import TAG_BUILD, TAG_SESSION
 from sandboxes.testing.simulated import SimulatedProvider
-from sandboxes.types import CreateRequest, SandboxState
+from sandboxes.types import CreateRequest, SandboxInfo, SandboxState
 from tests.sandboxes.sessions.world import BACKEND, KEY, Replica, make_plan
 
 NOW = datetime.now(UTC)
@@ -285,7 +285,11 @@ async def test_stuck_and_drifted_ones_are_named(
     stuck = provider.start(request_of("stuck"), started_at=OLD)
     provider.set_state(stuck.id, SandboxState.TRANSITIONING)
     newer = make_plan(release="8")
-    report = await run(replica, drifted=lambda info: newer.drifted(info.metadata))
+
+    async def inspect(batch: Sequence[tuple[SandboxInfo, Binding]]) -> dict[str, str]:
+        return {info.id: "Old." for info, _ in batch if newer.drifted(info.metadata)}
+
+    report = await run(replica, inspect=inspect)
     assert kinds(report) == ["drifted", "stuck"]
     assert report.of(FindingKind.DRIFTED)[0].sandbox_id == drifted.sandbox.id
     assert len(provider.live()) == 2

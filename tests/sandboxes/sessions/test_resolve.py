@@ -26,12 +26,13 @@ from sandboxes.sessions import (
     SCHEMA_VERSION,
     BindingDamaged,
     Outcome,
+    Resolved,
     SessionDeleted,
     SessionKey,
     ownership_tags,
 )
 from sandboxes.testing.simulated import SimulatedProvider
-from sandboxes.types import OnTimeout, SandboxState
+from sandboxes.types import OnTimeout, Sandbox, SandboxState
 from tests.sandboxes.sessions.world import (
     BACKEND,
     KEY,
@@ -705,3 +706,57 @@ class TestCancellation:
         assert (await first).sandbox.id == (await third).sandbox.id
         with pytest.raises(asyncio.CancelledError):
             await second
+
+
+class Preparation:
+    """Notes whom it was shown, and whether anybody could have got at them before."""
+
+    def __init__(self, replica: Replica, *, fails: bool = False) -> None:
+        self.replica = replica
+        self.fails = fails
+        self.shown: list[str] = []
+
+    async def __call__(self, sandbox: Sandbox) -> None:
+        assert (await self.replica.manager.state(key=KEY)).stored is None
+        self.shown.append(sandbox.id)
+        if self.fails:
+            raise Unavailable("The files can't be written.")
+
+    async def resolve(self) -> Resolved:
+        return await self.replica.manager.resolve(
+            key=KEY,
+            client=self.replica.client,
+            backend=BACKEND,
+            plan=self.replica.space.plan,
+            prepare=self,
+        )
+
+
+async def test_a_sandbox_is_prepared_once_and_before_anybody_can_use_it(
+    replica: Replica, redis: Redis
+) -> None:
+    prepare = Preparation(replica)
+    made = await prepare.resolve()
+    assert (await prepare.resolve()).outcome is Outcome.CONNECTED
+    assert prepare.shown == [made.sandbox.id]
+    await redis.flushall()
+    assert (await prepare.resolve()).outcome is Outcome.CLAIMED
+    assert prepare.shown == [made.sandbox.id] * 2
+
+
+async def test_a_new_sandbox_that_cannot_be_prepared_is_deleted(
+    replica: Replica, provider: SimulatedProvider
+) -> None:
+    with pytest.raises(Unavailable):
+        await Preparation(replica, fails=True).resolve()
+    assert provider.live() == []
+
+
+async def test_a_claimed_sandbox_that_cannot_be_prepared_is_kept(
+    replica: Replica, provider: SimulatedProvider, redis: Redis
+) -> None:
+    made = await replica.resolve()
+    await redis.flushall()
+    with pytest.raises(Unavailable):
+        await Preparation(replica, fails=True).resolve()
+    assert (await replica.resolve()).sandbox.id == made.sandbox.id

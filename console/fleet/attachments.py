@@ -1,0 +1,224 @@
+"""Files staged for a session, and staged again for its next sandbox.
+
+The content lies in the console's storage under its digest, in a folder of the session's own; the rows
+say which path holds what. A sandbox that was made or claimed gets what it lacks before anybody can use
+it (`restore` is the `prepare` of a resolve). Destroying the session forgets it all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import posixpath
+import tempfile
+from collections.abc import AsyncIterable, AsyncIterator
+from datetime import datetime, timedelta
+from typing import IO
+
+from asgiref.sync import sync_to_async
+from django.conf import settings
+from django.core.files import File
+from django.core.files.storage import default_storage
+from django.db.models import Count, Sum
+from django.utils import timezone
+
+from console.fleet.limits import capped, readable
+from console.fleet.models import Attachment, Session, SessionState
+from console.fleet.workspace import (
+    INPUT_DIR,
+    ensure_workspace,
+    files_of,
+    remove_file,
+    workspace_path,
+    write_file,
+)
+from sandboxes.client import SandboxClient
+from sandboxes.errors import InvalidRequest, NotFound
+from sandboxes.sessions import SessionKey
+from sandboxes.types import Sandbox
+
+__all__ = ["forget", "forget_all", "restore", "stage", "sweep"]
+
+log = logging.getLogger(__name__)
+
+_CHUNK_BYTES = 256 * 1024
+_SPOOL_BYTES = 1024 * 1024
+_FOLDER = "attachments"
+_UNCLAIMED = timedelta(hours=1)
+"""Content younger than this may belong to an upload whose row is not written yet."""
+
+
+async def stage(
+    *,
+    client: SandboxClient,
+    sandbox: Sandbox,
+    session: Session,
+    name: str,
+    data: AsyncIterable[bytes],
+    actor: str = "",
+) -> Attachment:
+    """Put a file under /workspace/input and remember it. A name that is taken is replaced.
+
+    InvalidRequest past SKILLYARD_ATTACHMENT_MAX_BYTES for the file, or past what a session may have in all
+    (SKILLYARD_ATTACHMENTS_MAX_BYTES, SKILLYARD_ATTACHMENTS_MAX_COUNT): then nothing is changed.
+    """
+    path = _relative(name)
+    spool: IO[bytes] = await asyncio.to_thread(tempfile.SpooledTemporaryFile, _SPOOL_BYTES)
+    try:
+        digest, size = await _spool(capped(data, settings.SKILLYARD_ATTACHMENT_MAX_BYTES), spool)
+        await _check_room(session, path, size)
+        row = Attachment(
+            session=session, path=path, digest=digest, size_bytes=size, created_by=actor
+        )
+        await sync_to_async(_store)(row.stored_as, spool)
+        await ensure_workspace(client, sandbox)
+        await write_file(files_of(client), sandbox, f"{INPUT_DIR}/{path}", _chunks(spool))
+    finally:
+        await asyncio.to_thread(spool.close)
+    # Last: a row without its file in the sandbox would claim an upload that failed.
+    row, _ = await Attachment.objects.aupdate_or_create(
+        session=session,
+        path=path,
+        defaults={"digest": digest, "size_bytes": size, "created_by": actor},
+    )
+    return row
+
+
+async def forget(*, client: SandboxClient, sandbox: Sandbox, session: Session, name: str) -> None:
+    """Remove a staged file from the sandbox and from memory. Idempotent."""
+    path = _relative(name)
+    await Attachment.objects.filter(session=session, path=path).adelete()
+    await remove_file(files_of(client), sandbox, f"{INPUT_DIR}/{path}")
+
+
+async def restore(*, client: SandboxClient, sandbox: Sandbox, key: SessionKey) -> int:
+    """Stage what this sandbox lacks of the session's files. Returns how many. Repeatable: what is there
+    is left as it is."""
+    rows = [
+        row
+        async for row in Attachment.objects.filter(
+            session__space=key.space, session__session_id=key.session
+        )
+    ]
+    if not rows:
+        return 0
+    files = files_of(client)
+    await ensure_workspace(client, sandbox)
+    restored = 0
+    for row in rows:
+        target = f"{INPUT_DIR}/{row.path}"
+        try:
+            await files.stat(sandbox, target)
+            continue
+        except NotFound:
+            pass
+        try:
+            stored = await sync_to_async(default_storage.open)(row.stored_as, "rb")
+        except FileNotFoundError:
+            log.error("attachment %s of session %s is lost from the storage", row.path, key)
+            continue
+        try:
+            await write_file(files, sandbox, target, _chunks(stored))
+        finally:
+            await asyncio.to_thread(stored.close)
+        restored += 1
+    return restored
+
+
+async def forget_all(*, space_id: str, session_id: str) -> None:
+    """Of a session that was destroyed. Idempotent."""
+    async for session in Session.objects.filter(space=space_id, session_id=session_id):
+        await Attachment.objects.filter(session=session).adelete()
+        await sync_to_async(_empty)(session.pk)
+
+
+def sweep(*, now: datetime | None = None) -> int:
+    """Delete stored content that no row names any more. Returns how many files."""
+    if not default_storage.exists(_FOLDER):
+        return 0
+    Attachment.objects.filter(session__state=SessionState.DESTROYED).delete()
+    oldest = (now or timezone.now()) - _UNCLAIMED
+    deleted = 0
+    for session_id in default_storage.listdir(_FOLDER)[0]:
+        rows = Attachment.objects.filter(session=session_id)
+        needed = set(rows.values_list("digest", flat=True))
+        deleted += _empty(session_id, keep=needed, unless_newer_than=oldest)
+    return deleted
+
+
+def _relative(name: str) -> str:
+    """A path below /workspace/input from one relative to it."""
+    full = workspace_path(posixpath.join(INPUT_DIR, name))
+    path = full.removeprefix(f"{INPUT_DIR}/")
+    if path == full or len(path) > 500:
+        raise InvalidRequest(
+            f"“{name[:100]}” is no name for an attachment; use a path below {INPUT_DIR}, of at most "
+            "500 characters."
+        )
+    return path
+
+
+async def _check_room(session: Session, path: str, size: int) -> None:
+    others = (
+        await Attachment.objects.filter(session=session)
+        .exclude(path=path)
+        .aaggregate(count=Count("pk"), size=Sum("size_bytes", default=0))
+    )
+    if others["count"] >= settings.SKILLYARD_ATTACHMENTS_MAX_COUNT:
+        raise InvalidRequest(
+            f"The session has {others['count']} attachments, which is the most; remove some first."
+        )
+    if others["size"] + size > settings.SKILLYARD_ATTACHMENTS_MAX_BYTES:
+        most = readable(settings.SKILLYARD_ATTACHMENTS_MAX_BYTES)
+        raise InvalidRequest(
+            f"The session's attachments may have {most} in all; remove some first."
+        )
+
+
+async def _spool(data: AsyncIterable[bytes], spool: IO[bytes]) -> tuple[str, int]:
+    digest, size = hashlib.sha256(), 0
+    async for chunk in data:
+        digest.update(chunk)
+        size += len(chunk)
+        await asyncio.to_thread(spool.write, chunk)
+    return digest.hexdigest(), size
+
+
+def _store(name: str, spool: IO[bytes]) -> None:
+    if default_storage.exists(name):
+        if default_storage.size(name) == spool.tell():
+            return
+        # Left half written by a crash.
+        default_storage.delete(name)
+    spool.seek(0)
+    default_storage.save(name, File(spool))
+
+
+async def _chunks(file: IO[bytes]) -> AsyncIterator[bytes]:
+    await asyncio.to_thread(file.seek, 0)
+    while chunk := await asyncio.to_thread(file.read, _CHUNK_BYTES):
+        yield chunk
+
+
+def _empty(
+    session_id: str,
+    *,
+    keep: set[str] | frozenset[str] = frozenset(),
+    unless_newer_than: datetime | None = None,
+) -> int:
+    folder = f"{_FOLDER}/{session_id}"
+    if not default_storage.exists(folder):
+        return 0
+    deleted = 0
+    names = default_storage.listdir(folder)[1]
+    for name in names:
+        path = f"{folder}/{name}"
+        newer = unless_newer_than and default_storage.get_modified_time(path) > unless_newer_than
+        if name in keep or newer:
+            continue
+        default_storage.delete(path)
+        deleted += 1
+    if deleted == len(names):
+        default_storage.delete(folder)
+    return deleted
