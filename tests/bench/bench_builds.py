@@ -94,7 +94,9 @@ def measure_builds(socket: str) -> dict[str, Any]:
     more, figures["incremental_build_s"] = built(add=[small])
     figures["incremental_release_bytes"] = more.result.size_bytes
     second = add_skill(space, "numbers", {**script, "notes.md": "more\n"}, steps)
-    _, figures["upgrade_build_s"] = built(add=[second])
+    upgraded, figures["upgrade_build_s"] = built(add=[second])
+    figures["upgrade_steps_s"] = _step_seconds(upgraded)
+    figures["upgrade_release_bytes"] = upgraded.result.size_bytes
     rebuilt, figures["rebuild_s"] = built(trigger="compact", from_base=True)
     figures["rebuild_steps_s"] = _step_seconds(rebuilt)
     both = [second, small]
