@@ -167,6 +167,11 @@ def install_environment(python: str) -> None:
     wanted = hashlib.sha256(made_for + LOCK.read_bytes()).hexdigest()
     if STAMP.exists() and STAMP.read_text() == wanted:
         return
+    if not os.access(VENV if VENV.exists() else ROOT, os.W_OK):
+        raise Refused(
+            f"{VENV} is not up to date, and this account may not change it: run this as its owner, "
+            "or in a checkout of your own."
+        )
     venv_python = VENV / "bin/python"
     if not venv_python.exists() or version(str(venv_python)) != version(python):
         print(f"Making {VENV.relative_to(ROOT)} with {python} …", flush=True)

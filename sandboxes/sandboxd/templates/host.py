@@ -163,9 +163,11 @@ def _npm_settings(environ: Mapping[str, str], notes: list[str]) -> dict[str, str
     home = Path(environ.get("HOME", "/root"))
     found: dict[str, str] = {}
     for path in (Path("/etc/npmrc"), Path("/usr/etc/npmrc"), home / ".npmrc"):
-        if not path.is_file():
+        try:
+            lines = path.read_text().splitlines()
+        except OSError:
             continue
-        for line in path.read_text().splitlines():
+        for line in lines:
             key, equals, value = (part.strip() for part in line.partition("="))
             if equals and (key == "registry" or re.fullmatch(r"@[\w.-]+:registry", key)):
                 found[key] = value

@@ -174,8 +174,13 @@ class TemplateStore:
 
         Whoever holds the lock may clear away what earlier builders left, for none is alive.
         """
-        self.root.mkdir(mode=0o755, parents=True, exist_ok=True)
-        lock = os.open(self.root / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            self.root.mkdir(mode=0o755, parents=True, exist_ok=True)
+            lock = os.open(self.root / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except PermissionError as error:
+            raise Unsupported(
+                f"Templates in {self.root} can be made by root alone: run this with sudo."
+            ) from error
         try:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sandboxes.errors import InvalidRequest
+from sandboxes.errors import InvalidRequest, Unsupported
 from sandboxes.sandboxd.templates import TemplateStore
 
 
@@ -97,3 +97,20 @@ def test_two_builders_take_turns(tmp_path: Path) -> None:
     os.close(lock)
     thread.join(10)
     assert entered.is_set()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+def test_without_the_right_to_write_root_is_asked_for(tmp_path: Path) -> None:
+    store = TemplateStore(tmp_path / "templates")
+    store.root.mkdir(mode=0o700)
+    child = os.fork()
+    if child == 0:
+        os.setuid(65534)
+        try:
+            store.build_base(lambda text, fraction: None)
+        except Unsupported as error:
+            os._exit(0 if "sudo" in error.message else 2)
+        except BaseException:
+            os._exit(3)
+        os._exit(4)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

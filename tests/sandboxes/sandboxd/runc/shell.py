@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 from sandboxes.sandboxd.engines.base import Engine, ExitStatus, ProcessSpec, RunningProcess
@@ -42,6 +43,12 @@ class Shell:
 
     async def sh(self, script: str, *, user: str = "root") -> Done:
         return await self.run("/bin/bash", "-c", script, user=user)
+
+
+async def until(condition: Callable[[], Awaitable[bool]], timeout_s: float = 10) -> None:
+    async with asyncio.timeout(timeout_s):
+        while not await condition():  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.01)
 
 
 async def finish(process: RunningProcess) -> Done:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import random
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -58,17 +58,17 @@ asyncio.run(main(*sys.argv[1:]))
 
 async def test_sandboxd_killed_at_random_moments(data_dir: Path, image: str) -> None:
     seed = int(time.time())
-    rng = random.Random(seed)
+    rng = random.Random(seed)  # noqa: S311
     for n in range(_ROUNDS):
-        worker = subprocess.Popen(
-            [sys.executable, "-c", _WORKER, str(data_dir), str(TEMPLATES_DIR), image],
-            stdout=subprocess.PIPE,
+        worker = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", _WORKER, str(data_dir), str(TEMPLATES_DIR), image),
+            stdout=asyncio.subprocess.PIPE,
         )
-        with worker:
-            assert worker.stdout is not None
-            assert worker.stdout.readline() == b"up\n", f"round {n}, seed {seed}"
-            await asyncio.sleep(rng.uniform(0.0, 0.8))
-            worker.send_signal(signal.SIGKILL)
+        assert worker.stdout is not None
+        assert await worker.stdout.readline() == b"up\n", f"round {n}, seed {seed}"
+        await asyncio.sleep(rng.uniform(0.0, 0.8))
+        worker.send_signal(signal.SIGKILL)
+        await worker.wait()
     engine = RuncEngine(data_dir=data_dir, templates_dir=TEMPLATES_DIR)
     for adopted in await engine.start():
         assert adopted.state is not EngineSandboxState.DEAD
@@ -91,7 +91,7 @@ async def test_sandboxd_killed_at_random_moments(data_dir: Path, image: str) -> 
 async def test_runc_killed_while_it_starts_or_ends_a_sandbox(
     own_engine: OwnEngine, image: str
 ) -> None:
-    rng = random.Random(4)
+    rng = random.Random(4)  # noqa: S311
     async with own_engine() as engine:
         failures = 0
         for _ in range(_ROUNDS):
@@ -110,17 +110,22 @@ async def test_runc_killed_while_it_starts_or_ends_a_sandbox(
 
 
 async def _kill_a_runc(data_dir: Path, delay_s: float) -> None:
-    while True:
-        for folder in Path("/proc").iterdir():
-            try:
-                argv = (folder / "cmdline").read_bytes().split(b"\0")
-            except OSError:
-                continue
-            if argv[:1] == [b"runc"] and str(data_dir).encode() in b" ".join(argv):
-                await asyncio.sleep(delay_s)
-                os.kill(int(folder.name), signal.SIGKILL)
-                return
+    while (pid := _find_runc(data_dir)) is None:  # noqa: ASYNC110 - nobody tells
         await asyncio.sleep(0.001)
+    await asyncio.sleep(delay_s)
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def _find_runc(data_dir: Path) -> int | None:
+    for folder in Path("/proc").iterdir():
+        try:
+            argv = (folder / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if argv[:1] == [b"runc"] and str(data_dir).encode() in b" ".join(argv):
+            return int(folder.name)
+    return None
 
 
 async def test_cancelled_creates_leave_nothing(own_engine: OwnEngine, image: str) -> None:

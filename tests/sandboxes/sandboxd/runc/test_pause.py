@@ -8,7 +8,7 @@ import pytest
 
 from sandboxes.errors import Conflict, NotFound
 from sandboxes.sandboxd.engines.base import EngineSandboxState
-from tests.sandboxes.sandboxd.runc.shell import Shell
+from tests.sandboxes.sandboxd.runc.shell import Shell, until
 
 pytestmark = pytest.mark.sandbox
 
@@ -23,10 +23,11 @@ async def _count(shell: Shell) -> int:
 
 
 async def _until_above(shell: Shell, floor: int) -> int:
-    async with asyncio.timeout(10):
-        while (count := await _count(shell)) <= floor:
-            await asyncio.sleep(0.02)
-    return count
+    async def above() -> bool:
+        return await _count(shell) > floor
+
+    await until(above)
+    return await _count(shell)
 
 
 async def test_counter_stands_and_goes_on(shell: Shell) -> None:

@@ -12,7 +12,7 @@ from sandboxes.errors import Conflict, NotFound, Terminal
 from sandboxes.sandboxd.engines.base import AdoptedSandbox, EngineSandboxState
 from sandboxes.sandboxd.engines.runc.engine import RuncEngine
 from tests.sandboxes.sandboxd.runc.conftest import TEMPLATES_DIR, OwnEngine, create_in
-from tests.sandboxes.sandboxd.runc.shell import Shell
+from tests.sandboxes.sandboxd.runc.shell import Shell, until
 
 pytestmark = pytest.mark.sandbox
 
@@ -49,7 +49,11 @@ async def test_sandbox_killed_from_outside_is_dead_then_cleaned(
     async with own_engine() as engine:
         shell, other = await create_in(engine, image), await create_in(engine, image)
         os.kill(_init_pid(engine, shell), signal.SIGKILL)
-        assert await _until_dead(shell)
+
+        async def dead() -> bool:
+            return await engine.state(shell.id) is EngineSandboxState.DEAD
+
+        await until(dead)
         with pytest.raises(Terminal):
             await shell.run("true")
         with pytest.raises(Terminal):
@@ -59,15 +63,6 @@ async def test_sandbox_killed_from_outside_is_dead_then_cleaned(
         with pytest.raises(NotFound):
             await engine.state(shell.id)
         assert not (engine.data_dir / "sandboxes" / shell.id).exists()
-
-
-async def _until_dead(shell: Shell) -> bool:
-    import asyncio
-
-    async with asyncio.timeout(5):
-        while await shell.engine.state(shell.id) is not EngineSandboxState.DEAD:
-            await asyncio.sleep(0.01)
-    return True
 
 
 def _init_pid(engine: RuncEngine, shell: Shell) -> int:

@@ -199,6 +199,9 @@ async def test_snapshot_that_a_reboot_cut_short_is_refused(
         dataclasses.replace(found, synced=False, boot_id="an earlier one").save(path)
         half = engine.data_dir / "snapshots" / ".new-snap-x-1234"
         (half / "diff").mkdir(parents=True)
+        almost = engine.data_dir / "snapshots" / ".new-snap-y-1234"
+        (almost / "diff").mkdir(parents=True)
+        dataclasses.replace(found, id="snap-y").save(almost / "snapshot.json")
         await engine.aclose()
 
         await engine.start()
@@ -208,4 +211,5 @@ async def test_snapshot_that_a_reboot_cut_short_is_refused(
         await engine.delete_snapshot(broken)
         await engine.settled()
         assert not half.exists()
+        assert not almost.exists()
         assert not path.exists()
