@@ -133,7 +133,7 @@ async def delete_snapshot(release_id: str) -> bool:
         return False
     if await in_db(lambda: release.backend.fingerprint) != release.fingerprint:
         return False
-    if release.snapshot_id and not await in_db(_is_shared, release):
+    if release.snapshot_id and not await in_db(ledger.is_shared, release):
         async with await release.backend.open_client() as client:
             try:
                 await store_of(client).delete(release.snapshot_id)
@@ -321,15 +321,6 @@ def _prunable(rows: list[Release], now: datetime) -> list[Release]:
 
 def _has_snapshot(release: Release) -> bool:
     return bool(release.snapshot_id) and release.state != ReleaseState.DELETED
-
-
-def _is_shared(release: Release) -> bool:
-    return (
-        Release.objects.kept()
-        .filter(snapshot_id=release.snapshot_id, fingerprint=release.fingerprint)
-        .exclude(pk=release.pk)
-        .exists()
-    )
 
 
 def _is_leftover(row: Release) -> bool:

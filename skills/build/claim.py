@@ -77,7 +77,7 @@ class Claim:
     @transaction.atomic
     def finish(self, state: BuildState, *, code: str = "", error: str = "", **fields: Any) -> None:
         """End the build without a switch. Raises ClaimLost."""
-        build = self._mine().select_for_update().select_related("space").first()
+        build = self._mine().select_for_update(of=("self",)).select_related("space").first()
         if build is None:
             raise ClaimLost(self.build_id)
         close_step(build, ok=False)

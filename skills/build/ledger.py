@@ -26,9 +26,11 @@ from skills.ports import SYSTEM, Actor, Event, SpacePort, Switch, announce, on_s
 
 __all__ = [
     "activate",
+    "adopt",
     "check_usable",
     "clear",
     "drop",
+    "is_shared",
     "lock_space",
     "mark_broken",
     "mend",
@@ -130,6 +132,36 @@ def activate(release: Release, *, snapshot_id: str, size_bytes: int | None) -> N
         activated_at=timezone.now(),
     )
     release.refresh_from_db()
+
+
+@transaction.atomic
+def adopt(build: Build, donor: Release) -> Release | None:
+    """A release of the build's space upon the snapshot of another space's release of the same tenant. None if
+    that is being deleted meanwhile. Idempotent for a build.
+
+    Whoever deletes a release asks for it first and looks for others upon its snapshot afterwards, so that one
+    of the two sees the other.
+    """
+    donor = Release.objects.select_for_update().get(pk=donor.pk)
+    if donor.delete_requested_at or not Release.objects.kept().filter(pk=donor.pk).exists():
+        return None
+    release = plan_release(
+        build, packages=donor.packages, sizes=donor.sizes, sandbox_id=donor.source_sandbox_id
+    )
+    release.parent_id = donor.parent_id
+    release.save(update_fields=["parent"])
+    activate(release, snapshot_id=donor.snapshot_id, size_bytes=donor.size_bytes)
+    return release
+
+
+def is_shared(release: Release) -> bool:
+    """Another release stands upon the same snapshot."""
+    return bool(release.snapshot_id) and (
+        Release.objects.kept()
+        .filter(snapshot_id=release.snapshot_id, fingerprint=release.fingerprint)
+        .exclude(pk=release.pk)
+        .exists()
+    )
 
 
 def drop(release: Release) -> None:

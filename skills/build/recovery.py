@@ -58,7 +58,8 @@ async def abandon(client: SandboxClient, release: Release) -> None:
     if not snapshot_id:
         found = await find_by_name(client, release.planned_name)
         snapshot_id = found.id if found else ""
-    if snapshot_id:
+    shared = await in_db(ledger.is_shared, release)
+    if snapshot_id and not shared:
         await store_of(client).delete(snapshot_id)
     await in_db(ledger.drop, release)
 

@@ -159,7 +159,7 @@ def request_build(
 def cancel_build(*, build: Build, actor: Actor) -> Build:
     """Stop it: at once while it is queued, else within seconds, its running command included.
     Idempotent. Conflict if it is over: what was switched stays."""
-    build = Build.objects.select_for_update().select_related("space").get(pk=build.pk)
+    build = Build.objects.select_for_update(of=("self",)).select_related("space").get(pk=build.pk)
     if build.state == BuildState.CANCELLED or build.cancel_requested_at:
         return build
     if build.is_finished:

@@ -74,7 +74,8 @@ async def _template_id(context: BuildContext) -> str:
 
 
 async def _reuse(context: BuildContext) -> bool:
-    """Switch to a release of the same inputs in the same account, if its snapshot still exists."""
+    """Switch to a release of the same inputs in the same account, if its snapshot still exists: one of the
+    space's own, or a new one upon the snapshot of another space of the tenant."""
     build = context.build
     if build.from_base or build.trigger != BuildTrigger.CHANGE:
         return False
@@ -84,24 +85,37 @@ async def _reuse(context: BuildContext) -> bool:
                 ledger.mark_broken, release, problem="Its snapshot is gone from the provider."
             )
             continue
-        context.log.say(
-            f"Release {release.generation} was built from the same skills, plans and base: it is used "
-            "again."
-        )
-        await finish_by_switching(context, release, kind=PromotionKind.REUSE)
-        return True
+        if release.space_id == build.space_id:
+            context.log.say(
+                f"Release {release.generation} was built from the same skills, plans and base: it is "
+                "used again."
+            )
+            await finish_by_switching(context, release, kind=PromotionKind.REUSE)
+            return True
+        await _note(context)
+        await context.still_mine()
+        own = await in_db(ledger.adopt, build, release)
+        if own is not None:
+            context.log.say(
+                "Another space of the tenant has a release of the same skills, plans and base: its "
+                f"snapshot serves as release {own.generation} here."
+            )
+            await finish_by_switching(context, own, kind=PromotionKind.BUILD)
+            return True
     return False
 
 
 def _identical(context: BuildContext) -> list[Release]:
+    """Of the space itself first, newest first."""
     kept = Release.objects.kept().filter(
-        space_id=context.space.pk,
+        space__tenant=context.space.tenant_id,
         inputs_digest=context.build.inputs_digest,
         fingerprint=context.build.fingerprint,
         backend_id=context.space.backend_id,
         delete_requested_at=None,
     )
-    return list(kept.order_by("-generation"))
+    found = list(kept.order_by("-activated_at"))
+    return sorted(found, key=lambda release: release.space_id != context.space.pk)
 
 
 def _choose(context: BuildContext) -> Start:
@@ -130,9 +144,15 @@ async def _begin(context: BuildContext, start: Start) -> None:
     build.parent = start.parent
     context.install, context.remove = list(start.install), list(start.remove)
     context.kept_python, context.kept_node = start.kept_python, start.kept_node
+    await _note(context)
+
+
+async def _note(context: BuildContext) -> None:
+    """Write down what the build stands on: the ledger's row is made from it."""
+    build = context.build
     await in_db(
         context.claim.update,
-        parent=start.parent,
+        parent=build.parent,
         template_id=build.template_id,
         fingerprint=build.fingerprint,
         inputs_digest=build.inputs_digest,
