@@ -1,11 +1,37 @@
-"""The ASGI entry point: Django's pages."""
+"""The ASGI entry point: the API, and Django's pages beside it."""
 
 from __future__ import annotations
 
 import os
+from typing import Any
 
 from django.core.asgi import get_asgi_application
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "console.settings")
 
-application = get_asgi_application()
+pages = get_asgi_application()
+
+from console.api.handler import ApiHandler  # noqa: E402 (needs the apps that are loaded above)
+from console.fleet.runtime import close_shared_runtime  # noqa: E402
+
+api = ApiHandler()
+
+
+async def application(scope: Any, receive: Any, send: Any) -> None:
+    if scope["type"] == "lifespan":
+        await _lifespan(receive, send)
+    elif scope["type"] == "http" and scope["path"].startswith("/api/"):
+        await api(scope, receive, send)
+    else:
+        await pages(scope, receive, send)
+
+
+async def _lifespan(receive: Any, send: Any) -> None:
+    while True:
+        message = await receive()
+        if message["type"] == "lifespan.shutdown":
+            await api.aclose()
+            await close_shared_runtime()
+        await send({"type": f"{message['type']}.complete"})
+        if message["type"] == "lifespan.shutdown":
+            return

@@ -51,6 +51,7 @@ INSTALLED_APPS = [
     "console.policies",
     "console.fleet",
     "skills",
+    "console.api",
     "console.web",
     "console.embedded",
     "django.contrib.auth",
@@ -63,6 +64,8 @@ INSTALLED_APPS = [
     "django_filters",
     "django_htmx",
     "template_partials",
+    "rest_framework",
+    "drf_spectacular",
     "csp",
     "axes",
 ]
@@ -201,6 +204,37 @@ CONTENT_SECURITY_POLICY = {
         "base-uri": [NONE],
     }
 }
+
+REST_FRAMEWORK = {
+    "DEFAULT_SCHEMA_CLASS": "console.api.schema.ApiSchema",
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
+    # Every view asks `console.api.authentication` itself.
+    "DEFAULT_AUTHENTICATION_CLASSES": [],
+    "DEFAULT_PERMISSION_CLASSES": [],
+    "UNAUTHENTICATED_USER": None,
+}
+SPECTACULAR_SETTINGS = {
+    "TITLE": "Skillyard",
+    "VERSION": "1",
+    "DESCRIPTION": "Sandboxes of conversations, the skills in them, and what they may reach.",
+    "SERVE_INCLUDE_SCHEMA": False,
+    "COMPONENT_SPLIT_REQUEST": True,
+    "PATH_CONVERTER_OVERRIDES": {"session_id": str},
+    "SCHEMA_PATH_PREFIX": "/api/v1",
+    "SORT_OPERATIONS": False,
+    # Enumerations stay where they are used.
+    "POSTPROCESSING_HOOKS": [],
+}
+API_RATES = {
+    "exec": env.list("SKILLYARD_API_RATE_EXEC", cast=float, default=[50, 500]),
+    "build": env.list("SKILLYARD_API_RATE_BUILD", cast=float, default=[0.1, 20]),
+    "wrong_key": env.list("SKILLYARD_API_RATE_WRONG_KEY", cast=float, default=[0.1, 20]),
+}
+"""Tokens a second and how many at once, for each key (wrong keys: for each address)."""
+API_COMMANDS_PER_SPACE = env.int("SKILLYARD_API_COMMANDS_PER_SPACE", default=1000)
+"""How many commands may run at once in one space, over all processes."""
+API_MAX_UPLOAD_BYTES = env.int("SKILLYARD_API_MAX_UPLOAD_BYTES", default=1024**3)
 
 LANGUAGE_CODE = "en"
 LANGUAGES = [("en", "English"), ("zh-hans", "简体中文")]
