@@ -5,9 +5,11 @@ The row is for people and reports; Redis alone decides which sandbox a session h
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import datetime
 from typing import Any
 
+from django.db import transaction
 from django.utils import timezone
 
 from console.fleet import reasons
@@ -16,7 +18,7 @@ from console.policies.models import NetworkPolicyRevision
 from sandboxes import sessions
 from sandboxes.sessions import EventKind, Why
 
-__all__ = ["binding_values", "change_state", "write_event", "write_note"]
+__all__ = ["binding_values", "change_state", "change_states", "write_event", "write_note"]
 
 _HAS_SANDBOX = {EventKind.CREATED, EventKind.CLAIMED, EventKind.REBUILT, EventKind.RESUMED}
 _ENDS_SESSION = {Why.REQUESTED, Why.SESSION_DELETED}
@@ -72,6 +74,30 @@ async def change_state(
         session=session, kind=kind, reason=reason, actor=actor, sandbox_id=session.sandbox_id
     )
     return True
+
+
+@transaction.atomic
+def change_states(
+    pks: Collection[str],
+    *,
+    state: SessionState,
+    kind: str,
+    reason: str,
+    unless_changed_since: datetime,
+) -> int:
+    """`change_state` for many rows at once. Returns how many were moved."""
+    rows = Session.objects.select_for_update().filter(
+        pk__in=pks, state_changed_at__lt=unless_changed_since
+    )
+    moved = list(rows.exclude(state=state).values_list("pk", "sandbox_id"))
+    Session.objects.filter(pk__in=[pk for pk, _ in moved]).update(
+        state=state, state_changed_at=timezone.now()
+    )
+    SessionEvent.objects.bulk_create(
+        SessionEvent(session_id=pk, kind=kind, reason=reason, sandbox_id=sandbox_id)
+        for pk, sandbox_id in moved
+    )
+    return len(moved)
 
 
 async def write_note(

@@ -1,0 +1,55 @@
+"""Celery tasks of the fleet. Thin, idempotent; what one leaves, the next beat takes up."""
+
+from __future__ import annotations
+
+from asgiref.sync import async_to_sync
+from celery import shared_task
+
+from console.audit.services import SYSTEM, Actor
+from console.fleet import attachments
+from console.fleet.models import Backend, ReconcileReport
+from console.fleet.reconcile import prune_reports, reconcile
+from console.fleet.runtime import Runtime
+
+__all__ = ["reconcile_backend", "reconcile_backends", "run_reconcile", "sweep_fleet"]
+
+_BEAT_S = 300
+
+
+@shared_task(ignore_result=True)  # type: ignore[untyped-decorator]
+def reconcile_backends() -> None:
+    """Hand each backend to a worker; one that nobody took up by the next beat is forgotten."""
+    for backend_id in Backend.objects.values_list("pk", flat=True):
+        reconcile_backend.apply_async((backend_id,), expires=_BEAT_S)
+
+
+@shared_task(ignore_result=True)  # type: ignore[untyped-decorator]
+def reconcile_backend(backend_id: str) -> None:
+    """Compare one backend with what needs its sandboxes, and delete what surely nobody needs."""
+    async_to_sync(_reconcile)(Backend.objects.get(pk=backend_id), None)
+
+
+@shared_task(ignore_result=True)  # type: ignore[untyped-decorator]
+def run_reconcile(report_id: str) -> None:
+    """The run that somebody asked for. Delivered twice, it runs once."""
+    report = ReconcileReport.objects.select_related("backend").get(pk=report_id)
+    if report.started_at is None:
+        async_to_sync(_reconcile)(report.backend, report)
+
+
+@shared_task(ignore_result=True)  # type: ignore[untyped-decorator]
+def sweep_fleet() -> None:
+    """Old reports, and the files of sessions that are no more."""
+    prune_reports()
+    attachments.sweep()
+
+
+async def _reconcile(backend: Backend, report: ReconcileReport | None) -> None:
+    async with Runtime() as runtime:
+        await reconcile(
+            runtime=runtime,
+            backend=backend,
+            dry_run=report.dry_run if report else False,
+            actor=Actor(name=report.actor) if report else SYSTEM,
+            report=report,
+        )
