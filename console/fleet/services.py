@@ -16,7 +16,9 @@ from console.tenants.models import Space, Tenant
 from sandboxes import registry
 from sandboxes.errors import InvalidRequest, SandboxError
 
-__all__ = ["check_backend", "create_backend", "create_space"]
+__all__ = ["check_backend", "create_backend", "create_space", "update_space"]
+
+EDITABLE = ("name", "description", "base_template", "rollout", "idle_timeout_s", "env")
 
 
 @transaction.atomic
@@ -54,6 +56,27 @@ def create_space(
         space_id=space.pk,
         details={"backend": backend.name, "base_template": base_template},
     )
+    return space
+
+
+@transaction.atomic
+def update_space(*, space: Space, actor: Actor) -> Space:
+    """Save a space's settings as they were edited. What serves and where is not among them."""
+    before = Space.objects.select_for_update().get(pk=space.pk)
+    changed = [name for name in EDITABLE if getattr(before, name) != getattr(space, name)]
+    if changed:
+        space.save(update_fields=changed)
+        record(
+            actor=actor,
+            action="space.update",
+            target=space.slug,
+            tenant_id=space.tenant_id,
+            space_id=space.pk,
+            details={
+                "before": {name: getattr(before, name) for name in changed},
+                "after": {name: getattr(space, name) for name in changed},
+            },
+        )
     return space
 
 

@@ -138,7 +138,9 @@ class Principal:
     def space(self, space_id: str, action: Action) -> Space:
         """The space, if it may be acted on. Http404 if it is not visible, else PermissionDenied."""
         space = (
-            self.spaces().select_related("tenant", "backend", "current_release").filter(pk=space_id)
+            self.spaces()
+            .select_related("tenant", "backend", "current_release", "candidate_release")
+            .filter(pk=space_id)
         ).first()
         if space is None:
             raise Http404

@@ -13,7 +13,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from console.fleet.models import Backend, SessionState
-from console.fleet.services import create_space
+from console.fleet.services import create_space, update_space
 from console.tenants.access import Action
 from console.tenants.models import Space
 from console.web.requests import ConsoleRequest, page
@@ -121,4 +121,56 @@ def space(request: ConsoleRequest, space_id: str) -> HttpResponse:
         },
         area="spaces",
         tab="skills",
+    )
+
+
+class SettingsForm(forms.ModelForm):  # type: ignore[type-arg]
+    env = forms.CharField(
+        label=gettext_lazy("Environment"),
+        required=False,
+        help_text=gettext_lazy("NAME=value, one a line; seen by every command. Never secrets."),
+        widget=forms.Textarea(attrs={"rows": 5, "class": "code", "spellcheck": "false"}),
+    )
+
+    class Meta:
+        model = Space
+        fields = ("name", "description", "base_template", "rollout", "idle_timeout_s", "env")
+        labels = {
+            "name": gettext_lazy("Name"),
+            "description": gettext_lazy("Description"),
+            "base_template": gettext_lazy("Base template"),
+            "rollout": gettext_lazy("Running sessions move to a new release or policy"),
+            "idle_timeout_s": gettext_lazy("Idle time until a sandbox is paused, in seconds"),
+        }
+
+    def clean_env(self) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for line in self.cleaned_data["env"].splitlines():
+            name, equals, value = line.strip().partition("=")
+            if not name and not equals:
+                continue
+            if not equals or not name.isidentifier() or name.startswith("WEKNORA_"):
+                raise ValidationError(
+                    _("“%(line)s” is no NAME=value, or the name is reserved."),
+                    params={"line": line.strip()[:60]},
+                )
+            found[name] = value
+        return found
+
+
+def edit_space(request: ConsoleRequest, space_id: str) -> HttpResponse:
+    row = request.principal.space(space_id, Action.BUILD)
+    lines = "\n".join(f"{name}={value}" for name, value in row.env.items())
+    form = SettingsForm(request.POST or None, instance=row, initial={"env": lines})
+    if request.method == "POST" and form.is_valid():
+        update_space(space=form.save(commit=False), actor=request.principal.actor)
+        messages.success(request, _("The settings are saved; new sandboxes follow them."))
+        return redirect("web:space-settings", row.pk)
+    return page(
+        request,
+        "spaces/settings.html",
+        {"space": request.principal.space(space_id, Action.VIEW), "form": form},
+        area="spaces",
+        tab="settings",
+        status=422 if form.errors else 200,
     )

@@ -43,6 +43,12 @@ RULES: dict[str, Rule] = {
     "uninstall": Rule(Action.BUILD, "post"),
     "space-builds": VIEW,
     "space-releases": VIEW,
+    "compare-releases": VIEW,
+    "promote": Rule(Action.BUILD, "post"),
+    "withdraw": Rule(Action.BUILD, "post"),
+    "compact": Rule(Action.BUILD, "post"),
+    "space-settings": Rule(Action.BUILD),
+    "roll-out": Rule(Action.BUILD, "post"),
     "space-sessions": VIEW,
     "start-session": Rule(Action.RUN, "post"),
     "catalog": ANYONE,
@@ -105,7 +111,7 @@ def address(name: str, world: World) -> str:
 
 
 def visit(client: Client, name: str, world: World) -> int:
-    form = {"skill": world.skill.pk, "version": world.version.pk, "role": "viewer"}
+    form = {"skill": world.skill.pk, "version": world.version.pk, "role": "viewer", "after": 1}
     response = getattr(client, RULES[name].method)(address(name, world), form)
     if response.streaming:
         response.close()
