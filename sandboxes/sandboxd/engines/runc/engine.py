@@ -184,16 +184,19 @@ class RuncEngine(Engine):
     # Life of a sandbox
 
     async def create(self, spec: SandboxSpec) -> None:
+        work = asyncio.ensure_future(self._create(spec))
         try:
-            await _to_the_end(self._create(spec))
+            with host_errors():
+                await outcome(work)
         except asyncio.CancelledError:
-            await self.destroy(spec.id)
+            if not work.cancelled() and work.exception() is None:
+                await self.destroy(spec.id)
             raise
 
     async def _create(self, spec: SandboxSpec) -> None:
+        record, layers = await self._plan(spec)
         if spec.id in self._sandboxes:
             raise Conflict(f"There is a sandbox {spec.id} already; choose another id.")
-        record, layers = await self._plan(spec)
         sandbox = RuncSandbox(record, self._paths, self._cgroups.of(spec.id))
         self._sandboxes[spec.id] = sandbox
         async with sandbox.changing, self._changes:

@@ -46,6 +46,10 @@ class SnapshotStore:
             except (OSError, ValueError, KeyError, TypeError):
                 self._trash.take(path)
                 continue
+            if found.id != path.name:
+                # All but the last step was done, and nobody was told of it.
+                self._trash.take(path)
+                continue
             self._known[found.id] = found
             if found.broken():
                 _log.warning("snapshot %s was cut short by a reboot", found.id)
@@ -139,7 +143,12 @@ class SnapshotStore:
             )
             if changed != found:
                 self._known[snapshot_id] = changed
-                await asyncio.to_thread(changed.save, self.root / snapshot_id / _RECORD)
+                try:
+                    await asyncio.to_thread(changed.save, self.root / snapshot_id / _RECORD)
+                except FileNotFoundError:
+                    # Collected meanwhile.
+                    if snapshot_id in self._known:
+                        raise
 
     def _flush_later(self, snapshot: SnapshotFile) -> None:
         task = asyncio.create_task(self._flush(snapshot.id))

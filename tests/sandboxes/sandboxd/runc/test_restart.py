@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
 
 import pytest
 
-from sandboxes.errors import Conflict, NotFound, Terminal
-from sandboxes.sandboxd.engines.base import AdoptedSandbox, EngineSandboxState
+from sandboxes.errors import Conflict, NotFound, Terminal, Unavailable
+from sandboxes.network import CLOSED
+from sandboxes.sandboxd.engines.base import (
+    AdoptedSandbox,
+    EngineSandboxState,
+    Limits,
+    SandboxSpec,
+)
 from sandboxes.sandboxd.engines.runc.engine import RuncEngine
 from tests.sandboxes.sandboxd.runc.conftest import TEMPLATES_DIR, OwnEngine, create_in
 from tests.sandboxes.sandboxd.runc.shell import Shell, until
@@ -122,8 +129,6 @@ async def test_second_sandboxd_on_the_same_folder_is_refused(
 
 
 async def test_dead_spawner_is_replaced(own_engine: OwnEngine, image: str) -> None:
-    from sandboxes.errors import Unavailable
-
     async with own_engine() as engine:
         shell = await create_in(engine, image)
         process = await shell.start("sleep", "60")
@@ -133,3 +138,16 @@ async def test_dead_spawner_is_replaced(own_engine: OwnEngine, image: str) -> No
             await process.wait()
         await process.kill_tree()
         assert "sleep 60" not in (await shell.run("ps", "ax")).stdout
+
+
+async def test_id_that_is_taken_is_refused_and_its_sandbox_stays(
+    own_engine: OwnEngine, image: str
+) -> None:
+    async with own_engine() as engine:
+        shell = await create_in(engine, image)
+        spec = SandboxSpec(id=shell.id, image=image, network=CLOSED, limits=Limits())
+        results = await asyncio.gather(
+            *(engine.create(spec) for _ in range(3)), return_exceptions=True
+        )
+        assert [type(result) for result in results] == [Conflict] * 3
+        assert (await shell.run("true")).code == 0
