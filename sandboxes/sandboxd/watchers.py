@@ -34,6 +34,10 @@ class Watch:
         self._ended: WatchEnded | WatchBroken | None = None
 
     def put(self, event: tuple[str, str]) -> None:
+        # The kernel merges repeats that nobody has read yet; so do we, or how many of them a client
+        # sees would hang on how fast we read.
+        if self._events[-1:] == [event]:
+            return
         self._events.append(event)
         if len(self._events) > EVENTS_KEPT:
             del self._events[0]
