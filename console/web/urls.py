@@ -14,6 +14,7 @@ from console.web.keys import views as keys
 from console.web.members import views as members
 from console.web.overview import views as overview
 from console.web.policies import views as policies
+from console.web.reconcile import views as reconcile
 from console.web.releases import views as releases
 from console.web.sessions import views as sessions
 from console.web.spaces import views as spaces
@@ -65,7 +66,9 @@ urlpatterns = [
     path("sessions/<str:pk>/", sessions.session, name="session"),
     path("sessions/<str:pk>/run/", sessions.run, name="run"),
     path("sessions/<str:pk>/inputs/", sessions.upload, name="upload-input"),
+    path("sessions/<str:pk>/inputs/remove/", sessions.remove_input, name="remove-input"),
     path("sessions/<str:pk>/file/", sessions.download, name="download"),
+    path("sessions/<str:pk>/outputs.zip", sessions.download_all, name="download-all"),
     path("sessions/<str:pk>/pause/", sessions.pause, name="pause-session"),
     path("sessions/<str:pk>/destroy/", sessions.destroy, name="destroy-session"),
     path("audit/", audit.audit, name="audit"),
@@ -77,4 +80,7 @@ urlpatterns = [
     path("backends/", backends.backends, name="backends"),
     path("backends/<str:backend_id>/", backends.backend, name="backend"),
     path("backends/<str:backend_id>/check/", backends.check, name="check-backend"),
+    path("reconcile/", reconcile.reports, name="reconcile"),
+    path("reconcile/<str:report_id>/", reconcile.report, name="reconcile-report"),
+    path("backends/<str:backend_id>/reconcile/", reconcile.run, name="run-reconcile"),
 ]

@@ -9,7 +9,7 @@ from django.core.files.base import ContentFile
 from django.utils import timezone
 
 from console.audit.services import SYSTEM
-from console.fleet.models import Backend, Session
+from console.fleet.models import Backend, ReconcileReport, Session
 from console.fleet.services import create_space
 from console.tenants.models import ApiKey, Membership, Role, Space, Tenant, User
 from skills.models import (
@@ -41,6 +41,7 @@ class World:
     release: Release
     session: Session
     key: ApiKey
+    report: ReconcileReport
     people: dict[str, User]
 
 
@@ -84,10 +85,11 @@ def make_world(name: str) -> World:
     key = ApiKey.objects.create(
         tenant=tenant, name="robot", prefix=f"sky_{name}", secret_sha256="0" * 64, scopes=["view"]
     )
+    report = ReconcileReport.objects.create(backend=backend, dry_run=True, actor="system")
     people = {}
     for role in ROLES:
         user = User.objects.create_user(f"{role}-{name}")
         in_space = None if role == Role.ADMIN else space
         Membership.objects.create(user=user, tenant=tenant, space=in_space, role=role)
         people[role] = user
-    return World(tenant, space, backend, skill, version, build, release, session, key, people)
+    return World(tenant, space, backend, skill, version, build, release, session, key, report, people)

@@ -19,14 +19,25 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST
 
 from console.audit.services import record
+from console.fleet import artifacts, attachments
 from console.fleet import sessions as live
 from console.fleet.models import Session, SessionState
 from console.fleet.runtime import shared_runtime
-from console.fleet.workspace import INPUT_DIR, WORKSPACE, script_argv, workspace_path
+from console.fleet.workspace import (
+    INPUT_DIR,
+    OUTPUT_DIR,
+    WORKSPACE,
+    command_argv,
+    files_of,
+    list_files,
+    read_file,
+    script_argv,
+    workspace_path,
+)
 from console.tenants.access import Action
 from console.web.requests import ConsoleRequest, page
 from sandboxes.errors import InvalidRequest, NotFound, SandboxError
-from sandboxes.types import ExecRequest, ExecResult
+from sandboxes.types import ExecRequest, ExecResult, FileEntry
 from skills.ids import new_id
 from skills.models import SKILLS_ROOT
 
@@ -128,6 +139,8 @@ async def _render(
         "folder": folder,
         "parent": posixpath.dirname(folder) if folder != WORKSPACE else "",
         "entries": entries,
+        "attachments": [file async for file in row.attachments.all()[:100]],
+        "output_dir": OUTPUT_DIR,
         "trouble": trouble,
         "result": result,
         "stdout": result.stdout.decode(errors="replace") if result else "",
@@ -146,7 +159,7 @@ async def _render(
     )
 
 
-async def _list(row: Session, folder: str):  # type: ignore[no-untyped-def]
+async def _list(row: Session, folder: str) -> list[FileEntry]:
     """Entries of a folder, without waking or making a sandbox that is not there."""
     client = await shared_runtime().client(row.space.backend)
     key = live.session_key(row.space, row.session_id)
@@ -155,7 +168,7 @@ async def _list(row: Session, folder: str):  # type: ignore[no-untyped-def]
     )
     if sandbox is None:
         raise NotFound("The session has no sandbox now; run something and it gets a new one.")
-    return await live.files_of(client).list(sandbox, folder)
+    return await list_files(files_of(client), sandbox, folder)
 
 
 async def _live(request: ConsoleRequest, row: Session) -> live.LiveSession:
@@ -178,7 +191,7 @@ async def run(request: ConsoleRequest, pk: str) -> HttpResponse:
         argv = await _argv(opened, script, text)
         result = await opened.client.run(
             opened.sandbox,
-            ExecRequest(argv=argv, cwd=WORKSPACE, timeout_s=RUN_TIMEOUT_S),
+            ExecRequest(argv=command_argv(argv), cwd=WORKSPACE, timeout_s=RUN_TIMEOUT_S),
             max_output_bytes=OUTPUT_CAP_BYTES,
         )
     except SandboxError as error:
@@ -207,7 +220,7 @@ async def _argv(opened: live.LiveSession, script: str, text: str) -> tuple[str, 
     except ValueError as error:
         raise InvalidRequest(f"The arguments can't be split: {error}. Close the quotes.") from None
     return await script_argv(
-        files=live.files_of(opened.client),
+        files=files_of(opened.client),
         sandbox=opened.sandbox,
         skill_path=f"{SKILLS_ROOT}/{skill}",
         script=path,
@@ -224,13 +237,30 @@ async def upload(request: ConsoleRequest, pk: str) -> HttpResponse:
         await sync_to_async(messages.warning)(request, _("Choose a file to upload."))
         return redirect("web:session", pk)
     opened = await _live(request, row)
-    store = live.files_of(opened.client)
     for file in files:
-        await store.write(opened.sandbox, f"{INPUT_DIR}/{file.name}", _chunks(file))
+        await attachments.stage(
+            client=opened.client,
+            sandbox=opened.sandbox,
+            session=row,
+            name=file.name or "",
+            data=_chunks(file),
+            actor=request.principal.actor.name,
+        )
     await sync_to_async(messages.success)(
         request, _("%(count)d file(s) are in /workspace/input.") % {"count": len(files)}
     )
     return redirect(reverse("web:session", args=[pk], query={"path": INPUT_DIR}))
+
+
+@require_POST
+async def remove_input(request: ConsoleRequest, pk: str) -> HttpResponse:
+    """Remove an attachment, from the sandbox too."""
+    row = await sync_to_async(_session)(request, pk, Action.RUN)
+    opened = await _live(request, row)
+    name = request.POST.get("path", "")
+    await attachments.forget(client=opened.client, sandbox=opened.sandbox, session=row, name=name)
+    await sync_to_async(messages.success)(request, _("%(name)s is removed.") % {"name": name})
+    return redirect("web:session", pk)
 
 
 async def _chunks(file: UploadedFile[Any]) -> AsyncIterator[bytes]:
@@ -243,8 +273,8 @@ async def download(request: ConsoleRequest, pk: str) -> StreamingHttpResponse:
     row = await sync_to_async(_session)(request, pk, Action.RUN)
     path = workspace_path(request.GET.get("path", ""))
     opened = await _live(request, row)
-    reading = live.files_of(opened.client).read(opened.sandbox, path)
-    chunks = await reading.__aenter__()
+    reading = read_file(files_of(opened.client), opened.sandbox, path)
+    _entry, chunks = await reading.__aenter__()
 
     async def body() -> AsyncIterator[bytes]:
         try:
@@ -253,10 +283,20 @@ async def download(request: ConsoleRequest, pk: str) -> StreamingHttpResponse:
         finally:
             await reading.__aexit__(None, None, None)
 
-    response = StreamingHttpResponse(body(), content_type="application/octet-stream")
-    response.headers["Content-Disposition"] = content_disposition_header(
-        True, posixpath.basename(path)
-    )
+    return _attachment(body(), posixpath.basename(path), "application/octet-stream")
+
+
+async def download_all(request: ConsoleRequest, pk: str) -> StreamingHttpResponse:
+    """The whole of /workspace/output, zipped while it is sent."""
+    row = await sync_to_async(_session)(request, pk, Action.RUN)
+    opened = await _live(request, row)
+    chunks = await artifacts.zip_stream(client=opened.client, sandbox=opened.sandbox)
+    return _attachment(chunks, f"{row.session_id[:60]}-output.zip", "application/zip")
+
+
+def _attachment(body: AsyncIterator[bytes], name: str, kind: str) -> StreamingHttpResponse:
+    response = StreamingHttpResponse(body, content_type=kind)
+    response.headers["Content-Disposition"] = content_disposition_header(True, name)
     response.headers["X-Content-Type-Options"] = "nosniff"
     return response
 

@@ -54,4 +54,6 @@ def seconds(value: float) -> str:
     if value < 60:
         return _("%(seconds).1f s") % {"seconds": value}
     minutes, rest = divmod(round(value), 60)
+    if minutes >= 60:
+        return _("%(hours)d h %(minutes)d min") % {"hours": minutes // 60, "minutes": minutes % 60}
     return _("%(minutes)d min %(seconds)d s") % {"minutes": minutes, "seconds": rest}

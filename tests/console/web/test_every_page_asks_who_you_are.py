@@ -72,7 +72,9 @@ RULES: dict[str, Rule] = {
     "session": VIEW,
     "run": Rule(Action.RUN, "post"),
     "upload-input": Rule(Action.RUN, "post"),
+    "remove-input": Rule(Action.RUN, "post"),
     "download": Rule(Action.RUN),
+    "download-all": Rule(Action.RUN),
     "pause-session": Rule(Action.OPERATE, "post"),
     "destroy-session": Rule(Action.OPERATE, "post"),
     "audit": ANYONE,
@@ -84,6 +86,9 @@ RULES: dict[str, Rule] = {
     "backends": ANYONE,
     "backend": Rule(Action.VIEW, where="tenant"),
     "check-backend": Rule(Action.MANAGE, "post", "tenant"),
+    "reconcile": ANYONE,
+    "reconcile-report": Rule(Action.VIEW, where="tenant"),
+    "run-reconcile": Rule(Action.OPERATE, "post", "tenant"),
 }
 
 ROUTES = sorted(str(pattern.name) for pattern in urlpatterns)
@@ -100,6 +105,7 @@ def address(name: str, world: World) -> str:
         "pk": world.session.pk,
         "backend_id": world.backend.pk,
         "key_id": world.key.pk,
+        "report_id": world.report.pk,
         "member_id": world.people["viewer"].memberships.get().pk,
     }
     pattern = next(pattern for pattern in urlpatterns if pattern.name == name)
