@@ -145,7 +145,7 @@ CELERY_BEAT_SCHEDULE = {
 
 SKILLYARD_BUILD_REGISTRIES = env.list("SKILLYARD_BUILD_REGISTRIES", default=[])
 """Domains that builds may download from, where the backend knows domains; empty is anywhere."""
-SKILLYARD_BUILD_TOTAL_S = env.float("SKILLYARD_BUILD_TOTAL_S", default=3600.0)
+SKILLYARD_BUILD_TOTAL_S = env.float("SKILLYARD_BUILD_TOTAL_S", default=3000.0)
 SKILLYARD_BUILD_MAX_BYTES = env.int("SKILLYARD_BUILD_MAX_BYTES", default=12 * 1024**3)
 
 SKILLYARD_ORPHAN_GRACE_S = env.float("SKILLYARD_ORPHAN_GRACE_S", default=3600.0)

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import codecs
+import logging
 import re
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from asgiref.sync import sync_to_async
+from django.db import DatabaseError
 
 from skills.models import BuildLogLine
 
 __all__ = ["FLUSH_S", "BuildLog", "LineAssembler", "Redactor"]
+
+log = logging.getLogger(__name__)
 
 FLUSH_S = 0.3
 MAX_BYTES = 4 * 1024 * 1024
@@ -127,8 +131,14 @@ class BuildLog:
     async def flush(self) -> None:
         async with self._writing:
             pending, self._pending = self._pending, []
-            if pending:
+            if not pending:
+                return
+            try:
                 await sync_to_async(self._write)(pending)
+            except DatabaseError:
+                # A log that is late is no reason to lose a build.
+                log.exception("the log of build %s can't be written now", self.build_id)
+                self._pending[:0] = pending
 
     def _write(self, pending: list[tuple[str, str, str]]) -> None:
         rows: list[BuildLogLine] = []

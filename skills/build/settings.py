@@ -31,7 +31,7 @@ _STEP_LIMITS_S = {
 class BuildSettings:
     """Times in seconds. `max_bytes` limits the disk that the whole result uses, base included."""
 
-    total_s: float = 3600.0
+    total_s: float = 3000.0
     step_s: dict[BuildStep, float] = field(default_factory=lambda: dict(_STEP_LIMITS_S))
     command_s: float = 1200.0
     max_bytes: int = 12 * 1024**3
@@ -67,5 +67,6 @@ class BuildSettings:
 
     @property
     def sandbox_s(self) -> float:
-        """The life of a build's sandbox: the provider itself reclaims one that we lost."""
+        """The life of a build's sandbox: the provider itself reclaims one that we lost. An hour by default,
+        the most that some providers give."""
         return self.total_s + 600.0

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 from asgiref.sync import async_to_sync
+from django.db import DatabaseError
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -104,3 +105,25 @@ def test_past_its_cap_only_the_end_is_kept_and_the_gap_is_told(build: Build) -> 
     assert "The log has reached 1,000 bytes" in text
     assert text.endswith("done")
     assert len(text) < 100_000
+
+
+def test_a_log_that_cannot_be_written_is_late_but_not_lost(
+    build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, failures = BuildLog._write, iter([True, False])
+
+    def failing_once(log: BuildLog, pending: list[tuple[str, str, str]]) -> None:
+        if next(failures, False):
+            raise DatabaseError("database is locked")
+        write(log, pending)
+
+    monkeypatch.setattr(BuildLog, "_write", failing_once)
+
+    async def work() -> None:
+        async with BuildLog(build.pk, Redactor()) as log:
+            log.say("first")
+            await log.flush()
+            log.say("second")
+
+    async_to_sync(work)()
+    assert rows(build) == [("", "info", "first\nsecond")]
