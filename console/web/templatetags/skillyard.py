@@ -35,10 +35,12 @@ def ago(value: datetime | None) -> SafeString | str:
     """“3 hours ago”, with the machine-readable time; the script adds the reader's own zone."""
     if value is None:
         return "—"
-    words = timesince(value, timezone.now(), depth=1)
-    return format_html(
-        '<time datetime="{}">{}</time>', value.isoformat(), _("%(time)s ago") % {"time": words}
-    )
+    now = timezone.now()
+    if (now - value).total_seconds() < 60:
+        words = _("just now")
+    else:
+        words = _("%(time)s ago") % {"time": timesince(value, now, depth=1)}
+    return format_html('<time datetime="{}">{}</time>', value.isoformat(), words)
 
 
 @register.filter
