@@ -19,6 +19,7 @@ from django.core.exceptions import (
 )
 from django.db import Error as DatabaseError
 from django.http import Http404, HttpRequest, JsonResponse
+from kombu.exceptions import OperationalError as BrokerError
 from rest_framework import exceptions
 
 from sandboxes.errors import SandboxError
@@ -124,6 +125,13 @@ def as_api_error(error: Exception, request: HttpRequest) -> ApiError:
         return ApiError(
             "unavailable",
             "The database does not answer; try again in a few seconds.",
+            retry_after_s=_RETRY_AFTER_S,
+        )
+    if isinstance(error, BrokerError):
+        log.error("%s %s: the task queue failed", request.method, request.path, exc_info=error)
+        return ApiError(
+            "unavailable",
+            "The task queue (Redis) does not answer; what was asked for starts when it does.",
             retry_after_s=_RETRY_AFTER_S,
         )
     request_id = getattr(request, "request_id", "")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from contextvars import ContextVar
 from io import BytesIO
 from typing import Any, cast
@@ -37,8 +37,8 @@ __all__ = ["ApiHandler"]
 log = logging.getLogger(__name__)
 
 Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Receive = Callable[[], Awaitable[Mapping[str, Any]]]
+Send = Callable[[Mapping[str, Any]], Awaitable[None]]
 
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
@@ -90,23 +90,23 @@ class ApiHandler(ASGIHandler):
         self._template_response_middleware: list[Any] = []
         self._exception_middleware: list[Any] = []
         self._middleware_chain = self._checked
-        self._security = SecurityMiddleware(lambda request: None)  # type: ignore[arg-type, return-value]
+        self._security = SecurityMiddleware(lambda request: None)  # type: ignore[arg-type]
 
     async def _checked(self, request: HttpRequest) -> HttpResponseBase:
         """What every request and answer of the API passes through."""
         try:
             request.get_host()
-            response = self._security.process_request(request)
+            response: Any = self._security.process_request(request)
             if response is None:
                 response = await self._get_response_async(request)  # type: ignore[attr-defined]
         except Exception as error:
             told = as_api_error(error, request)
             response = refusal(told)
-        response = cast("HttpResponseBase", self._security.process_response(request, response))
+        response = self._security.process_response(request, response)
         for name, value in HEADERS.items():
             response.headers.setdefault(name, value)
         response.headers["X-Request-ID"] = getattr(request, "request_id", "")
-        return response
+        return cast("HttpResponseBase", response)
 
     async def get_response_async(self, request: HttpRequest) -> HttpResponseBase:
         # Django's own also logs every refusal as a warning, in a thread.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from typing import IO, Any
 
 from django.http import HttpRequest
@@ -18,7 +18,7 @@ from console.api.errors import ApiError
 
 __all__ = ["ClientGone", "Incoming", "parse_json"]
 
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 
 _CHUNK_BYTES = 64 * 1024
 _IN_MEMORY_BYTES = 1024 * 1024
@@ -46,7 +46,7 @@ class Incoming:
     def complete(self) -> bool:
         return self._complete.is_set()
 
-    async def chunks(self, limit_bytes: int) -> AsyncIterator[bytes]:
+    async def chunks(self, limit_bytes: int) -> AsyncGenerator[bytes, None]:
         """ApiError `too_large` past the limit, ClientGone if the rest never comes."""
         size = 0
         while not self.complete:
@@ -90,7 +90,7 @@ class Incoming:
 
 
 def _already_read(request: HttpRequest) -> Receive:
-    async def receive() -> MutableMapping[str, Any]:
+    async def receive() -> Mapping[str, Any]:
         chunk = request.read(_CHUNK_BYTES)
         return {"type": "http.request", "body": chunk, "more_body": bool(chunk)}
 

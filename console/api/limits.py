@@ -40,10 +40,10 @@ class Rate:
         return cls(float(per_s), int(burst))
 
 
-async def take(name: str, principal: Principal, *, tenant_id: str) -> None:
+async def take(name: str, principal: Principal) -> None:
     """One token of the principal's bucket of this name, or 429."""
     rate = Rate.of(name)
-    bucket = _key(tenant_id, name, principal.actor.name)
+    bucket = _key("all", name, principal.actor.name)
     wait_ms = await _run("bucket", [bucket], [rate.per_s, rate.burst])
     if wait_ms:
         raise _too_many("This key", wait_ms / 1000)

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import IO, Any, cast
 
 from django.core.files.uploadhandler import TemporaryFileUploadHandler
 from django.http import HttpRequest, QueryDict
@@ -53,9 +53,9 @@ def parse_form(request: HttpRequest, body: IO[bytes]) -> Form:
     meta = {**request.META, "CONTENT_LENGTH": str(body.tell())}
     body.seek(0)
     try:
-        fields, files = MultiPartParser(
-            meta, body, [TemporaryFileUploadHandler(request)], "utf-8"
-        ).parse()
+        handlers = [TemporaryFileUploadHandler(request)]
+        parser = MultiPartParser(meta, cast(Any, body), handlers, "utf-8")
+        fields, files = parser.parse()
     except MultiPartParserError as error:
         raise ApiError("invalid_request", f"The form can't be read: {error}.") from error
     return Form(fields, files)

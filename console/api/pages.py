@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from typing import Any
 
+import django_filters
 from django.core.exceptions import ValidationError
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest, HttpResponse
@@ -13,7 +14,7 @@ from rest_framework import serializers
 from console.api.errors import ApiError
 from console.api.views import answer
 
-__all__ = ["page_of"]
+__all__ = ["filtered", "page_of"]
 
 DEFAULT_LIMIT = 50
 MAX_LIMIT = 200
@@ -34,6 +35,17 @@ def page_of(
     found = found[:limit]
     data = serializer(found, many=True).data
     return answer(data, next_cursor=_encode(found[-1].pk) if more else None)
+
+
+def filtered(
+    filters: type[django_filters.FilterSet], request: HttpRequest, rows: QuerySet[Any, Any]
+) -> QuerySet[Any, Any]:
+    """The rows that the query asks for; ApiError `validation` for a filter's bad value."""
+    asked = filters(request.GET, queryset=rows)
+    if not asked.is_valid():
+        raise ValidationError({name: list(errors) for name, errors in asked.errors.items()})
+    found: QuerySet[Any, Any] = asked.qs
+    return found
 
 
 def _limit(request: HttpRequest) -> int:

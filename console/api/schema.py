@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, TypeVar
 
+import django_filters
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from drf_spectacular.openapi import AutoSchema
 from drf_spectacular.types import OpenApiTypes
@@ -20,8 +21,9 @@ from rest_framework.authentication import BaseAuthentication
 
 from console.api.errors import KINDS
 
-__all__ = ["ApiSchema", "ErrorSerializer", "Media", "operation", "parameter"]
+__all__ = ["ApiSchema", "ErrorSerializer", "Media", "filters_of", "operation", "parameter"]
 
+F = TypeVar("F", bound=Callable[..., Any])
 Body = type[serializers.BaseSerializer[Any]]
 
 EVENTS = "text/event-stream"
@@ -65,9 +67,9 @@ class KeyInHeader(BaseAuthentication):
     """Stands in the schema for `authentication.principal_of`, which is not DRF's."""
 
 
-class _KeyScheme(OpenApiAuthenticationExtension):
+class _KeyScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
     target_class = KeyInHeader
-    name = ["apiKey", "bearer", "browserSession"]  # type: ignore[assignment]
+    name = ["apiKey", "bearer", "browserSession"]
 
     def get_security_definition(self, auto_schema: AutoSchema) -> Any:
         return [
@@ -87,13 +89,29 @@ def parameter(
     type_: Any = str,
     description: str = "",
     *,
-    where: str = OpenApiParameter.QUERY,
+    where: Literal["query", "path", "header", "cookie"] = "query",
     required: bool = False,
     enum: Sequence[Any] | None = None,
 ) -> OpenApiParameter:
     return OpenApiParameter(
         name, type_, where, required=required, description=description, enum=enum
     )
+
+
+_FILTER_TYPES: dict[type, Any] = {
+    django_filters.BooleanFilter: bool,
+    django_filters.NumberFilter: int,
+    django_filters.IsoDateTimeFilter: OpenApiTypes.DATETIME,
+}
+
+
+def filters_of(filters: type[django_filters.FilterSet]) -> list[OpenApiParameter]:
+    """The query parameters of a FilterSet."""
+    found = []
+    for name, item in filters.base_filters.items():
+        choices = [value for value, _ in item.extra.get("choices", ())] or None
+        found.append(parameter(name, _FILTER_TYPES.get(type(item), str), enum=choices))
+    return found
 
 
 PAGING = [
@@ -103,7 +121,7 @@ PAGING = [
 IDEMPOTENCY = parameter(
     "Idempotency-Key",
     description="The same request with the same key has one effect, for 24 hours.",
-    where=OpenApiParameter.HEADER,
+    where="header",
 )
 
 
@@ -116,6 +134,7 @@ def operation(
     response: Body | Media | None = None,
     status: int = 200,
     many: bool = False,
+    listed: bool = False,
     events: bool = False,
     errors: Sequence[int] = (),
     parameters: Sequence[OpenApiParameter] = (),
@@ -123,11 +142,11 @@ def operation(
     also: Mapping[int, str] | None = None,
     idempotent: bool = False,
     path_errors: bool = True,
-) -> Any:
-    """`many` is a page of `response`; `events` says that it also comes as server-sent events; `also` has
+) -> Callable[[F], F]:
+    """`many` is a page of `response`, `listed` all of them at once; `events` says that it also comes as server-sent events; `also` has
     further answers without a body."""
     answers: dict[Any, Any] = dict(
-        _success(operation_id, response, status, many=many, events=events)
+        _success(operation_id, response, status, many=many, listed=listed, events=events)
     )
     for code, text in (also or {}).items():
         answers[code] = OpenApiResponse(description=text)
@@ -139,7 +158,7 @@ def operation(
     extra = [*(PAGING if many else ()), *((IDEMPOTENCY,) if idempotent else ()), *parameters]
     if idempotent and 409 not in answers:
         answers[409] = OpenApiResponse(FailureSerializer, description=_MEANING[409])
-    return extend_schema(
+    described: Callable[[F], F] = extend_schema(
         operation_id=operation_id,
         summary=summary,
         description=description,
@@ -148,10 +167,17 @@ def operation(
         responses=answers,
         parameters=extra,
     )
+    return described
 
 
 def _success(
-    operation_id: str, response: Body | Media | None, status: int, *, many: bool, events: bool
+    operation_id: str,
+    response: Body | Media | None,
+    status: int,
+    *,
+    many: bool,
+    listed: bool,
+    events: bool,
 ) -> dict[Any, Any]:
     if isinstance(response, Media):
         return {(status, str(response)): OpenApiTypes.BINARY}
@@ -161,7 +187,7 @@ def _success(
     if response is None:
         fields["data"] = serializers.JSONField(allow_null=True)
     else:
-        fields["data"] = response(many=True) if many else response()
+        fields["data"] = response(many=True) if many or listed else response()
     if many:
         fields["next_cursor"] = serializers.CharField(allow_null=True)
     name = "".join(part.title() for part in operation_id.split("_"))

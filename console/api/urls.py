@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from django.urls import include, path, re_path, register_converter
+from django.urls import URLPattern, URLResolver, include, path, re_path, register_converter
 
+from console.api.catalog import views as catalog
 from console.api.converters import SessionIdConverter
+from console.api.policies import views as policies
+from console.api.releases import builds
+from console.api.releases import views as releases
 from console.api.runtime import commands, files, sessions
+from console.api.spaces import backends, skills
+from console.api.spaces import views as spaces
+from console.api.tenancy import audit
+from console.api.tenancy import views as tenancy
 from console.api.views import Nowhere
 
 register_converter(SessionIdConverter, "session_id")
@@ -13,7 +21,7 @@ register_converter(SessionIdConverter, "session_id")
 app_name = "api"
 
 SESSION = "sessions/<session_id:session>"
-space_routes = [
+space_routes: list[URLPattern | URLResolver] = [
     path("sessions", sessions.Sessions.as_view(), name="sessions"),
     path(f"{SESSION}", sessions.SessionDetail.as_view(), name="session"),
     path(f"{SESSION}/resolve", sessions.Resolve.as_view(), name="resolve"),
@@ -31,7 +39,60 @@ space_routes = [
     path(f"{SESSION}/outputs/archive", files.OutputArchive.as_view(), name="output-archive"),
 ]
 
-v1 = [
+space_routes += [
+    path("capabilities", spaces.SpaceCapabilities.as_view(), name="capabilities"),
+    path("skills", skills.SpaceSkills.as_view(), name="space-skills"),
+    path("skills/<str:name>", skills.SpaceSkill.as_view(), name="space-skill"),
+    path("skills/<str:name>/files", skills.SpaceSkillFiles.as_view(), name="space-skill-files"),
+    path("skills/<str:name>/file", skills.SpaceSkillFile.as_view(), name="space-skill-file"),
+    path("builds", builds.Builds.as_view(), name="builds"),
+    path("builds/<str:build>", builds.BuildDetail.as_view(), name="build"),
+    path("builds/<str:build>/cancel", builds.CancelBuild.as_view(), name="cancel-build"),
+    path("builds/<str:build>/retry", builds.RetryBuild.as_view(), name="retry-build"),
+    path("builds/<str:build>/hints/<int:index>", builds.ApplyHint.as_view(), name="apply-hint"),
+    path("builds/<str:build>/log", builds.BuildLog.as_view(), name="build-log"),
+    path("releases", releases.Releases.as_view(), name="releases"),
+    path("releases/<str:release>", releases.ReleaseDetail.as_view(), name="release"),
+    path("releases/<str:release>/diff", releases.ReleaseDiff.as_view(), name="release-diff"),
+    path("releases/<str:release>/roll-back", releases.RollBack.as_view(), name="roll-back"),
+    path("releases/<str:release>/rollout", releases.ReleaseRollout.as_view(), name="roll-out"),
+    path("rollout", releases.SpaceRollout.as_view(), name="rollout"),
+    path("rollout/promote", releases.PromoteCandidate.as_view(), name="promote"),
+    path("promotions", releases.Promotions.as_view(), name="promotions"),
+    path("network-policy", policies.Policy.as_view(), name="policy"),
+    path("network-policy/history", policies.PolicyHistory.as_view(), name="policy-history"),
+    path("network-policy/test", policies.PolicyTest.as_view(), name="policy-test"),
+    path("network-policy/apply", policies.PolicyApply.as_view(), name="policy-apply"),
+]
+
+RECONCILES = "backends/<str:backend>/reconciles"
+VERSION = "skills/<str:skill>/versions/<int:number>"
+tenant_routes: list[URLPattern | URLResolver] = [
+    path("members", tenancy.Members.as_view(), name="members"),
+    path("members/<int:member>", tenancy.MemberDetail.as_view(), name="member"),
+    path("api-keys", tenancy.Keys.as_view(), name="keys"),
+    path("api-keys/<str:key>", tenancy.KeyDetail.as_view(), name="key"),
+    path("backends", backends.Backends.as_view(), name="backends"),
+    path("backends/<str:backend>", backends.BackendDetail.as_view(), name="backend"),
+    path("backends/<str:backend>/check", backends.BackendCheck.as_view(), name="check-backend"),
+    path(RECONCILES, backends.Reconciles.as_view(), name="reconciles"),
+    path(f"{RECONCILES}/<str:report>", backends.ReconcileDetail.as_view(), name="reconcile"),
+    path("skills", catalog.Skills.as_view(), name="skills"),
+    path("skills/<str:skill>", catalog.SkillDetail.as_view(), name="skill"),
+    path("skills/<str:skill>/versions", catalog.Versions.as_view(), name="versions"),
+    path(VERSION, catalog.VersionDetail.as_view(), name="version"),
+    path(f"{VERSION}/inspection", catalog.Inspection.as_view(), name="inspection"),
+    path(f"{VERSION}/plan", catalog.PlanDetail.as_view(), name="plan"),
+]
+
+v1: list[URLPattern | URLResolver] = [
+    path("me", tenancy.Me.as_view(), name="me"),
+    path("audit", audit.Audit.as_view(), name="audit"),
+    path("tenants", tenancy.Tenants.as_view(), name="tenants"),
+    path("tenants/<str:tenant>", tenancy.TenantDetail.as_view(), name="tenant"),
+    path("tenants/<str:tenant>/", include(tenant_routes)),
+    path("spaces", spaces.Spaces.as_view(), name="spaces"),
+    path("spaces/<str:space>", spaces.SpaceDetail.as_view(), name="space"),
     path("spaces/<str:space>/", include(space_routes)),
 ]
 

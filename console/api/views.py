@@ -22,7 +22,7 @@ from rest_framework import serializers
 from rest_framework.utils.encoders import JSONEncoder
 from rest_framework.views import APIView
 
-from console.api import idempotency
+from console.api import idempotency, limits
 from console.api.authentication import principal_of, request_id
 from console.api.denials import note_denied
 from console.api.errors import ApiError, as_api_error, refusal
@@ -34,11 +34,14 @@ from console.tenants.models import Space, Tenant
 
 __all__ = [
     "ApiView",
+    "MemberView",
+    "Nowhere",
     "SpaceView",
     "TenantView",
     "answer",
     "forget_spaces",
     "live_space",
+    "sees",
 ]
 
 METHODS = ("get", "post", "put", "patch", "delete")
@@ -61,7 +64,7 @@ def answer(
 
 
 class ApiView(APIView):
-    view_is_async = True  # type: ignore[assignment]
+    view_is_async = True
     http_method_names = [*METHODS, "head"]
 
     needs: ClassVar[Mapping[str, Action | None]] = {}
@@ -70,6 +73,8 @@ class ApiView(APIView):
     """Methods that read the body themselves."""
     creates: ClassVar[bool] = False
     """POST makes something, so it honours Idempotency-Key."""
+    limit: ClassVar[str | None] = None
+    """The bucket (of API_RATES) that a method which changes something takes a token from."""
     max_body_bytes: ClassVar[int] = MAX_JSON_BYTES
 
     principal: Principal
@@ -98,7 +103,7 @@ class ApiView(APIView):
         except Exception as error:
             told = as_api_error(error, request)
             if isinstance(error, Http404 | PermissionDenied) and hasattr(self, "principal"):
-                await note_denied(self.principal, self.action, request.path, told.status)
+                await note_denied(self.principal, self.right, request.path, told.status)
             return refusal(told)
         finally:
             if hasattr(self, "spooled"):
@@ -143,6 +148,8 @@ class ApiView(APIView):
         self, handler: Any, request: HttpRequest, ids: dict[str, Any]
     ) -> HttpResponseBase:
         ids = dict(ids)
+        if self.limit is not None and request.method not in ("GET", "HEAD"):
+            await limits.take(self.limit, self.principal)
         if inspect.iscoroutinefunction(inspect.unwrap(handler)):
             await self.aenter(ids)
             response: HttpResponseBase = await handler(request, **ids)
@@ -156,7 +163,7 @@ class ApiView(APIView):
         return await sync_to_async(work)()
 
     @property
-    def action(self) -> Action | None:
+    def right(self) -> Action | None:
         """The right that this request needs."""
         method = "GET" if self.request.method == "HEAD" else str(self.request.method)
         return self.needs.get(method)
@@ -211,6 +218,26 @@ class TenantView(ApiView):
         self.tenant = self.principal.tenant(ids.pop("tenant"), _required(self))
 
 
+class MemberView(TenantView):
+    """As TenantView, but whoever may see one of the tenant's spaces sees the tenant's things too."""
+
+    def enter(self, ids: dict[str, Any]) -> None:
+        if self.right is not Action.VIEW:
+            super().enter(ids)
+            return
+        tenant = Tenant.objects.filter(pk=ids.pop("tenant")).first()
+        if tenant is None or not sees(self.principal, tenant.pk):
+            raise Http404
+        self.tenant = tenant
+
+
+def sees(principal: Principal, tenant_id: str) -> bool:
+    """Has the right to view the tenant, or any of its spaces."""
+    return principal.everything or any(
+        grant.tenant_id == tenant_id and Action.VIEW in grant.actions for grant in principal.grants
+    )
+
+
 _spaces: Recent[str, Space] = Recent()
 
 
@@ -236,9 +263,9 @@ async def _load_space(space_id: str) -> Space | None:
 
 
 def _required(view: ApiView) -> Action:
-    if view.action is None:
+    if view.right is None:
         raise TypeError(f"{type(view).__name__} needs a right for {view.request.method}")
-    return view.action
+    return view.right
 
 
 def _json(request: HttpRequest, body: bytes) -> Any:

@@ -6,7 +6,7 @@ import asyncio
 import posixpath
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AsyncExitStack, aclosing
-from typing import IO, Any
+from typing import IO, Any, cast
 
 from django.conf import settings
 from django.core.files.uploadedfile import UploadedFile
@@ -43,11 +43,9 @@ from sandboxes.errors import InvalidRequest, NotFound
 from sandboxes.types import FileEntry, FileType, Sandbox
 
 TAG = "files"
-PATH = parameter(
-    "path",
-    description="Relative to /workspace, or absolute below it. Links are never followed.",
-)
-PATH_NEEDED = parameter("path", description=PATH.description, required=True)
+_WHERE = "Relative to /workspace, or absolute below it. Links are never followed."
+PATH = parameter("path", description=_WHERE)
+PATH_NEEDED = parameter("path", description=_WHERE, required=True)
 
 
 def entry_json(entry: FileEntry) -> dict[str, Any]:
@@ -203,7 +201,7 @@ class Inputs(SessionView):
             }
         },
         response=StagedSerializer,
-        many=False,
+        listed=True,
         errors=(409, 502, 504),
         description="Replaces files of the same name. Makes a sandbox if need be.",
     )
@@ -309,7 +307,7 @@ def _tree(entries: list[FileEntry]) -> dict[str, Any]:
 
 
 async def _chunks(file: UploadedFile[Any]) -> AsyncIterator[bytes]:
-    source: IO[bytes] = file.file
+    source = cast("IO[bytes]", file.file)
     source.seek(0)
     while chunk := await asyncio.to_thread(source.read, 256 * 1024):
         yield chunk

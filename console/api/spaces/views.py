@@ -1,0 +1,121 @@
+"""Spaces, and what their backend can do."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import django_filters
+from django.http import HttpRequest, HttpResponse
+
+from console.api.pages import filtered, page_of
+from console.api.schema import filters_of, operation
+from console.api.spaces.serializers import (
+    CapabilitiesSerializer,
+    ChangeSpaceSerializer,
+    NewSpaceSerializer,
+    SpaceSerializer,
+)
+from console.api.views import ApiView, SpaceView, answer, forget_spaces
+from console.fleet.models import Backend
+from console.fleet.runtime import shared_runtime
+from console.fleet.services import create_space, update_space
+from console.tenants.access import Action
+from console.tenants.models import Space
+from sandboxes.errors import InvalidRequest
+
+TAG = "spaces"
+
+
+class SpaceFilter(django_filters.FilterSet):
+    tenant = django_filters.CharFilter(field_name="tenant_id")
+    slug = django_filters.CharFilter()
+
+    class Meta:
+        model = Space
+        fields: tuple[str, ...] = ()
+
+
+class Spaces(ApiView):
+    needs = {"GET": None, "POST": None}
+    creates = True
+
+    @operation(
+        "spaces_list",
+        "The spaces that the caller may see",
+        tag=TAG,
+        response=SpaceSerializer,
+        many=True,
+        parameters=filters_of(SpaceFilter),
+        path_errors=False,
+    )
+    def get(self, request: HttpRequest) -> HttpResponse:
+        rows = filtered(SpaceFilter, request, self.principal.spaces())
+        return page_of(request, rows, SpaceSerializer)
+
+    @operation(
+        "spaces_create",
+        "Make a space",
+        tag=TAG,
+        request=NewSpaceSerializer,
+        response=SpaceSerializer,
+        status=201,
+        idempotent=True,
+        description="Needs the right `manage` in the whole tenant.",
+    )
+    def post(self, request: HttpRequest) -> HttpResponse:
+        wanted = self.valid(NewSpaceSerializer)
+        tenant = self.principal.tenant(wanted["tenant_id"], Action.MANAGE)
+        backend = Backend.objects.filter(pk=wanted["backend_id"], tenant=tenant).first()
+        if backend is None:
+            raise InvalidRequest("This tenant has no such backend; look at its list.")
+        space = create_space(
+            tenant=tenant,
+            name=wanted["name"],
+            slug=wanted["slug"],
+            backend=backend,
+            actor=self.actor,
+            base_template=wanted["base_template"],
+            description=wanted["description"],
+        )
+        return answer(SpaceSerializer(space).data, status=201)
+
+
+class SpaceDetail(SpaceView):
+    needs = {"GET": Action.VIEW, "PATCH": Action.MANAGE}
+
+    @operation("spaces_get", "One space", tag=TAG, response=SpaceSerializer)
+    def get(self, request: HttpRequest) -> HttpResponse:
+        return answer(SpaceSerializer(self.space).data)
+
+    @operation(
+        "spaces_change",
+        "Change a space's settings",
+        tag=TAG,
+        request=ChangeSpaceSerializer,
+        response=SpaceSerializer,
+        description="For sandboxes that are made from now on.",
+    )
+    def patch(self, request: HttpRequest) -> HttpResponse:
+        for name, value in self.valid(ChangeSpaceSerializer).items():
+            setattr(self.space, name, value)
+        self.space.full_clean(exclude=["backend", "current_release", "candidate_release"])
+        space = update_space(space=self.space, actor=self.actor)
+        forget_spaces()
+        return answer(SpaceSerializer(space).data)
+
+
+class SpaceCapabilities(SpaceView):
+    needs = {"GET": Action.VIEW}
+
+    @operation(
+        "spaces_capabilities",
+        "What the space's backend can do",
+        tag=TAG,
+        response=CapabilitiesSerializer,
+        errors=(502, 504),
+    )
+    async def get(self, request: HttpRequest) -> HttpResponse:
+        client = await shared_runtime().client(self.space.backend)
+        found = dataclasses.asdict(client.capabilities)
+        notes = found.pop("notes")
+        return answer({"provider": client.provider, "capabilities": found, "notes": dict(notes)})
