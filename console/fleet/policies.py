@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from dataclasses import dataclass, field
 
+from asgiref.sync import sync_to_async
 from django.db.models import Q, QuerySet
 
 from console.audit.services import Actor, record
@@ -89,7 +90,7 @@ async def apply_now(
         async with asyncio.TaskGroup() as group:
             async for session in drifted_sessions(space, revision):
                 group.create_task(update(session))
-    await asyncio.to_thread(_record, space, revision, actor, report)
+    await sync_to_async(_record)(space, revision, actor, report)
     return report
 
 
