@@ -90,7 +90,10 @@ async def sandbox_plan(key: SessionKey, *, pause_on_idle: bool) -> SandboxPlan:
         ),
         fingerprint=space.backend.fingerprint,
         release=ReleaseImage(
-            id=release.pk, snapshot=release.snapshot_id, fingerprint=release.fingerprint
+            id=release.pk,
+            snapshot=release.snapshot_id,
+            # None fits that of a broken release, so that the session visibly falls back to the base.
+            fingerprint=release.fingerprint if release.usable_on(space.backend) else "",
         )
         if release is not None and release.snapshot_id
         else None,
