@@ -24,13 +24,13 @@ from sandboxes.sandboxd.edge import Edge
 from sandboxes.sandboxd.engines.base import Engine, Limits
 from sandboxes.sandboxd.idempotency import Receipts
 from sandboxes.sandboxd.routes.images import ImageRoutes
-from sandboxes.sandboxd.routes.problems import error_response, json_error
 from sandboxes.sandboxd.routes.replies import Replies
 from sandboxes.sandboxd.routes.sandboxes import SandboxRoutes
-from sandboxes.sandboxd.routes.unsupported import unsupported_routes
 from sandboxes.sandboxd.service import SandboxService
 from sandboxes.sandboxd.store import Store
 from sandboxes.wire.messages import API_KEY_HEADER, EngineInfo
+from sandboxes.wire.server.problems import error_response, json_error
+from sandboxes.wire.server.unsupported import unsupported_routes
 
 __all__ = ["Daemon", "RequireApiKey"]
 

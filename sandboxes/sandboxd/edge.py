@@ -8,8 +8,6 @@ control plane.
 from __future__ import annotations
 
 import logging
-import re
-from dataclasses import dataclass
 
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
@@ -19,27 +17,16 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from sandboxes.errors import Conflict, InvalidRequest, NotFound, SandboxError
 from sandboxes.sandboxd.live import LiveSandbox
 from sandboxes.sandboxd.routes.envd import Envd, signature_problem, signed_file_url
-from sandboxes.sandboxd.routes.problems import error_response, json_error, not_found_502
 from sandboxes.sandboxd.routes.proxy import PortProxy
 from sandboxes.sandboxd.service import SandboxService
-from sandboxes.wire.messages import ENVD_PORT, SANDBOX_ID_HEADER, SANDBOX_PORT_HEADER
+from sandboxes.wire.messages import ENVD_PORT, SANDBOX_ID_HEADER
+from sandboxes.wire.server.address import Address, locate, meant_for_envd
+from sandboxes.wire.server.asgi import refuse
+from sandboxes.wire.server.problems import error_response, json_error, not_found_502
 
 __all__ = ["Edge"]
 
 log = logging.getLogger(__name__)
-
-_HOST = re.compile(r"(\d{1,5})-([a-z0-9]+)\.", re.ASCII)
-_ID = re.compile(r"[a-z0-9]{1,63}", re.ASCII)
-_ENVD_PREFIXES = ("/process.Process/", "/filesystem.Filesystem/")
-_ENVD_PATHS = ("/health", "/files", "/envs", "/metrics")
-
-
-@dataclass(frozen=True, slots=True)
-class Address:
-    """`port` was parsed once: every later decision uses this number."""
-
-    sandbox_id: str
-    port: int
 
 
 class Edge:
@@ -74,11 +61,11 @@ class Edge:
         try:
             address = locate(Headers(scope=scope)) or self._signed(scope)
         except InvalidRequest as error:
-            await _refuse(error_response(error), scope, receive, send)
+            await refuse(error_response(error), scope, receive, send)
             return
         if address is not None:
             await self._to_sandbox(address, scope, receive, send)
-        elif scope["type"] == "http" and _meant_for_envd(scope["path"]):
+        elif scope["type"] == "http" and meant_for_envd(scope["path"]):
             missing = f"missing header {SANDBOX_ID_HEADER}: it says which sandbox is meant"
             await json_error(400, missing)(scope, receive, send)
         else:
@@ -111,7 +98,7 @@ class Edge:
         except SandboxError as error:
             refusal = error_response(error)
         if refusal is not None:
-            await _refuse(refusal, scope, receive, send)
+            await refuse(refusal, scope, receive, send)
         elif address.port == ENVD_PORT and scope["type"] == "http":
             await self._to_envd(live, scope, receive, send)
         else:
@@ -137,39 +124,3 @@ class Edge:
             return await self._service.died(live)
         except Conflict:
             return False
-
-
-def locate(headers: Headers) -> Address | None:
-    """None for the control plane. InvalidRequest for half an address or a broken one."""
-    sandbox_id = headers.get(SANDBOX_ID_HEADER)
-    port = headers.get(SANDBOX_PORT_HEADER)
-    if sandbox_id is None and port is None:
-        match = _HOST.match(headers.get("host", "").lower())
-        return Address(match[2], _port(match[1])) if match else None
-    if sandbox_id is None or port is None:
-        missing = SANDBOX_ID_HEADER if sandbox_id is None else SANDBOX_PORT_HEADER
-        raise InvalidRequest(f"missing header {missing}")
-    if not _ID.fullmatch(sandbox_id):
-        raise InvalidRequest("A sandbox id has lower-case letters and digits only")
-    return Address(sandbox_id, _port(port))
-
-
-def _port(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or len(text) > 5 or not 0 < int(text) < 65536:
-        raise InvalidRequest("A port is a number from 1 to 65535")
-    return int(text)
-
-
-def _meant_for_envd(path: str) -> bool:
-    return path in _ENVD_PATHS or path.startswith(_ENVD_PREFIXES)
-
-
-async def _refuse(response: Response, scope: Scope, receive: Receive, send: Send) -> None:
-    """A refused WebSocket gets its answer before the handshake, as the extension for it allows."""
-    if scope["type"] == "websocket" and "websocket.http.response" not in scope.get(
-        "extensions", {}
-    ):
-        await receive()
-        await send({"type": "websocket.close", "code": 1008})
-        return
-    await response(scope, receive, send)

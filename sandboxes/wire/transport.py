@@ -18,10 +18,12 @@ from typing import Any, Self
 
 import httpx
 
-from sandboxes.errors import InvalidRequest
+from sandboxes.errors import InvalidRequest, SandboxError
+from sandboxes.urlguard import UrlGuard
+from sandboxes.wire.dialing import GuardedTransport
 from sandboxes.wire.failures import Service, from_transport, timed_out
 
-__all__ = ["CONTROL_HEADERS", "DATA_HEADERS", "Dial", "Plane"]
+__all__ = ["CONNECT_TIMEOUT_S", "CONTROL_HEADERS", "DATA_HEADERS", "Dial", "Plane", "tls_context"]
 
 _HTTP_HEADERS = frozenset(
     {
@@ -66,18 +68,20 @@ class Dial:
 
     `socket_path` is a unix socket; `address` (`host:port`) is dialled in place of the URL's host,
     which stays the Host header and the name that TLS checks: for gateways without wildcard DNS.
-    `ca_pem` is trusted besides the system's CAs.
+    `ca_pem` is trusted besides the system's CAs. `guard` judges every address that is dialled.
     """
 
     socket_path: str | None = None
     address: str | None = None
     ca_pem: str | None = None
+    guard: UrlGuard | None = None
 
     def transport(self, *, tls: bool) -> httpx.AsyncBaseTransport:
         """`tls=False` skips loading the CAs, which takes longer than a whole local call."""
-        transport = httpx.AsyncHTTPTransport(
+        transport = GuardedTransport(
+            guard=self.guard,
             uds=self.socket_path,
-            verify=_tls_context(self.ca_pem) if tls else False,
+            verify=tls_context(self.ca_pem) if tls else False,
             trust_env=False,
             limits=httpx.Limits(
                 max_connections=None,
@@ -91,7 +95,7 @@ class Dial:
 
 
 @functools.lru_cache(maxsize=64)
-def _tls_context(ca_pem: str | None) -> ssl.SSLContext:
+def tls_context(ca_pem: str | None) -> ssl.SSLContext:
     """Kept, because reading the CAs takes longer than many a call. Raises InvalidRequest for a text
     that is no certificate."""
     context = httpx.create_ssl_context(trust_env=False)
@@ -111,7 +115,7 @@ def _tls_context(ca_pem: str | None) -> ssl.SSLContext:
 class _Pinned(httpx.AsyncBaseTransport):
     """Dials one address; Host and the TLS name stay those of the URL."""
 
-    def __init__(self, inner: httpx.AsyncBaseTransport, address: str) -> None:
+    def __init__(self, inner: GuardedTransport, address: str) -> None:
         self._inner = inner
         self._target = httpx.URL(f"//{address}")
 
@@ -124,6 +128,9 @@ class _Pinned(httpx.AsyncBaseTransport):
 
     async def aclose(self) -> None:
         await self._inner.aclose()
+
+    async def drop_idle(self) -> None:
+        await self._inner.drop_idle()
 
 
 class Plane:
@@ -140,6 +147,7 @@ class Plane:
     ) -> None:
         self.service = service
         self._allowed = allowed_headers
+        self._transport = transport
         self._http = httpx.AsyncClient(
             transport=transport,
             base_url=base_url,
@@ -190,6 +198,8 @@ class Plane:
                     raise from_transport(self.service, op, error) from error
             except TimeoutError as error:
                 raise timed_out(self.service, op) from error
+            except SandboxError as error:
+                raise self._named(op, error) from error.__cause__
             except (httpx.HTTPError, httpx.InvalidURL) as error:
                 raise from_transport(self.service, op, error) from error
             else:
@@ -224,12 +234,25 @@ class Plane:
                 response = await self._http.send(request, stream=True)
         except TimeoutError as error:
             raise timed_out(self.service, op) from error
+        except SandboxError as error:
+            raise self._named(op, error) from error.__cause__
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise from_transport(self.service, op, error) from error
         try:
             yield response
         finally:
             await response.aclose()
+
+    def _named(self, op: str, error: SandboxError) -> SandboxError:
+        """The guard's refusal, which knows neither whom it guarded nor for what."""
+        error.provider, error.op = error.provider or self.service.provider, error.op or op
+        return error
+
+    async def drop_idle(self) -> None:
+        """Close the connections that wait for their next request; those in use go on."""
+        drop = getattr(self._transport, "drop_idle", None)
+        if drop is not None:
+            await drop()
 
     async def aclose(self) -> None:
         await self._http.aclose()

@@ -15,11 +15,11 @@ from sandboxes.sandboxd.engines.base import Engine
 from sandboxes.sandboxd.live import LiveSandbox
 from sandboxes.sandboxd.routes.files import FileRoutes
 from sandboxes.sandboxd.routes.filesystem import FilesystemService
-from sandboxes.sandboxd.routes.problems import error_response, json_error
 from sandboxes.sandboxd.routes.process import ProcessService
 from sandboxes.sandboxd.routes.rpc import serve
 from sandboxes.wire.encoding import signature_matches
 from sandboxes.wire.messages import ACCESS_TOKEN_HEADER
+from sandboxes.wire.server.problems import error_response, json_error
 
 __all__ = ["Envd", "signed_file_url"]
 

@@ -18,16 +18,16 @@ from starlette.types import Receive, Scope, Send
 from sandboxes.errors import InvalidRequest, NotFound, SandboxError
 from sandboxes.sandboxd.engines.base import Engine, FileInfo, FileSystem
 from sandboxes.sandboxd.live import LiveSandbox
-from sandboxes.sandboxd.routes.asgi import body_chunks, drain
-from sandboxes.sandboxd.routes.bodies import Fields
 from sandboxes.sandboxd.routes.conditions import Conditions, accepted_encoding
 from sandboxes.sandboxd.routes.kernelfiles import KERNEL_FILES, read_kernel_file
 from sandboxes.sandboxd.routes.multipart import parts
 from sandboxes.sandboxd.routes.paths import resolve_path
-from sandboxes.sandboxd.routes.problems import error_response, json_error
 from sandboxes.sandboxd.routes.rpc import DEFAULT_USER
 from sandboxes.types import FileType
 from sandboxes.wire.messages import UploadedFile
+from sandboxes.wire.server.asgi import body_chunks, drain
+from sandboxes.wire.server.bodies import Fields
+from sandboxes.wire.server.problems import error_response, json_error
 
 __all__ = ["FileRoutes"]
 

@@ -11,12 +11,12 @@ from sandboxes.errors import InvalidRequest, NotFound, SandboxError
 from sandboxes.sandboxd.engines.base import Engine, FileInfo, FileSystem
 from sandboxes.sandboxd.records import rfc3339
 from sandboxes.sandboxd.routes.paths import resolve_path
-from sandboxes.sandboxd.routes.problems import connect_error
 from sandboxes.sandboxd.routes.rpc import Call, ClientStream, ServerStream, StreamBroken, Unary
 from sandboxes.sandboxd.watchers import WatchBroken, WatchEnded
 from sandboxes.types import FileType
 from sandboxes.wire.connect import Code, ConnectError
 from sandboxes.wire.messages import EntryInfo, FilesystemEvent
+from sandboxes.wire.server.problems import connect_error
 
 __all__ = ["FilesystemService", "entry_info", "go_permissions"]
 

@@ -10,13 +10,12 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from sandboxes.errors import NotFound, SandboxError
-from sandboxes.sandboxd.listing import page
-from sandboxes.sandboxd.routes.bodies import json_body
 from sandboxes.sandboxd.routes.newsandbox import refuse_memory_false
-from sandboxes.sandboxd.routes.problems import error_response
 from sandboxes.sandboxd.routes.replies import Replies, snapshot_reply
-from sandboxes.sandboxd.routes.sandboxes import parse_limit
 from sandboxes.sandboxd.service import SandboxService
+from sandboxes.wire.server.bodies import json_body
+from sandboxes.wire.server.pages import page, parse_limit
+from sandboxes.wire.server.problems import error_response
 
 __all__ = ["ImageRoutes"]
 

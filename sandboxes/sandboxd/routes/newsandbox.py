@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from sandboxes.errors import InvalidRequest, Unsupported
 from sandboxes.network import NetworkPolicy
-from sandboxes.sandboxd.routes.bodies import Fields
 from sandboxes.sandboxd.service import CreateSpec, check_timeout
 from sandboxes.wire.messages import DEFAULT_TIMEOUT_S, DEFAULT_TIMEOUT_V1_S
+from sandboxes.wire.server.bodies import Fields
 
 __all__ = ["parse_egress", "parse_new_sandbox", "refuse_memory_false"]
 

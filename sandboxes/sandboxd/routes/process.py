@@ -27,10 +27,10 @@ from sandboxes.sandboxd.processes import (
     Subscription,
 )
 from sandboxes.sandboxd.routes.paths import resolve_path
-from sandboxes.sandboxd.routes.problems import connect_error
 from sandboxes.sandboxd.routes.rpc import Call, ClientStream, ServerStream, StreamBroken, Unary
 from sandboxes.wire.connect import Code, ConnectError
 from sandboxes.wire.messages import ProcessConfig, ProcessEnd, ProcessInfo, ProcessSelector
+from sandboxes.wire.server.problems import connect_error
 
 __all__ = ["ProcessService"]
 

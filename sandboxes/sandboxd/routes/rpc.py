@@ -20,8 +20,6 @@ from starlette.types import Message, Receive, Scope, Send
 
 from sandboxes.errors import SandboxError
 from sandboxes.sandboxd.live import LiveSandbox
-from sandboxes.sandboxd.routes.asgi import body_chunks
-from sandboxes.sandboxd.routes.problems import connect_error
 from sandboxes.wire.connect import (
     STREAM_CONTENT_TYPE,
     UNARY_CONTENT_TYPE,
@@ -32,6 +30,8 @@ from sandboxes.wire.connect import (
     encode_message,
 )
 from sandboxes.wire.encoding import decode_user_selector
+from sandboxes.wire.server.asgi import body_chunks
+from sandboxes.wire.server.problems import connect_error
 
 __all__ = ["Call", "ClientStream", "ServerStream", "StreamBroken", "Unary", "serve"]
 

@@ -14,21 +14,21 @@ from starlette.routing import Route
 
 from sandboxes.errors import InvalidRequest, NotFound, SandboxError
 from sandboxes.sandboxd.idempotency import Receipts
-from sandboxes.sandboxd.listing import MAX_PAGE, SandboxFilter, page
+from sandboxes.sandboxd.listing import SandboxFilter
 from sandboxes.sandboxd.live import LiveSandbox
-from sandboxes.sandboxd.routes.bodies import Fields, json_body
 from sandboxes.sandboxd.routes.newsandbox import (
     parse_egress,
     parse_new_sandbox,
     refuse_memory_false,
 )
-from sandboxes.sandboxd.routes.problems import error_response
 from sandboxes.sandboxd.routes.replies import Replies, metric_reply
 from sandboxes.sandboxd.service import SandboxService, check_timeout
-from sandboxes.wire.encoding import decode_metadata_filter
 from sandboxes.wire.messages import DEFAULT_TIMEOUT_S
+from sandboxes.wire.server.bodies import Fields, json_body
+from sandboxes.wire.server.pages import page, parse_limit, parse_metadata
+from sandboxes.wire.server.problems import error_response
 
-__all__ = ["SandboxRoutes", "parse_limit"]
+__all__ = ["SandboxRoutes"]
 
 _NO_RETRY = {"Should-Retry": "false"}
 _STATES = ("running", "paused")
@@ -85,7 +85,7 @@ class SandboxRoutes:
 
     async def list_v1(self, request: Request) -> Response:
         """Running ones only, in one page."""
-        wanted = SandboxFilter(metadata=_metadata(request), states=("running",))
+        wanted = SandboxFilter(metadata=parse_metadata(request), states=("running",))
         found = [live.record for live in self.service.all() if wanted.matches(live.record)]
         found.sort(key=lambda record: (record.started_at, record.id), reverse=True)
         return JSONResponse([self.replies.listed(record) for record in found])
@@ -114,7 +114,7 @@ class SandboxRoutes:
             raise InvalidRequest(f"state “{unknown[0]}” is unknown; use running, paused or both")
         template = request.query_params.get("template")
         return SandboxFilter(
-            metadata=_metadata(request),
+            metadata=parse_metadata(request),
             states=states,
             started_after=_started_after(request),
             images=await self.service.images.find(template) if template else None,
@@ -207,15 +207,6 @@ class SandboxRoutes:
         return JSONResponse({"sandboxes": newest})
 
 
-def parse_limit(request: Request) -> int:
-    raw = request.query_params.get("limit")
-    if raw is None:
-        return MAX_PAGE
-    if not raw.isascii() or not raw.isdigit() or int(raw) < 1:
-        raise InvalidRequest(f"limit must be a number from 1 to {MAX_PAGE}")
-    return min(int(raw), MAX_PAGE)
-
-
 def _digest(body: Fields) -> str:
     canonical = json.dumps(body.data, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()
@@ -224,13 +215,6 @@ def _digest(body: Fields) -> str:
 def _timeout(body: Fields) -> float:
     raw = body.raw("timeout")
     return DEFAULT_TIMEOUT_S if raw is None else check_timeout(raw)
-
-
-def _metadata(request: Request) -> dict[str, str]:
-    try:
-        return decode_metadata_filter(request.query_params.get("metadata", ""))
-    except ValueError as error:
-        raise InvalidRequest(str(error)) from None
 
 
 def _started_after(request: Request) -> float | None:

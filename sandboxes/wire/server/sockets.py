@@ -14,7 +14,7 @@ from websockets.typing import Subprotocol
 from websockets.uri import WebSocketURI
 
 from sandboxes.errors import SandboxError
-from sandboxes.sandboxd.engines.base import Connection
+from sandboxes.wire.streams import ByteStream
 
 __all__ = ["relay_websocket"]
 
@@ -33,7 +33,7 @@ _NORMAL = 1000
 
 
 async def relay_websocket(
-    connection: Connection,
+    connection: ByteStream,
     headers: list[tuple[bytes, bytes]],
     scope: Scope,
     receive: Receive,
@@ -67,7 +67,7 @@ class _Refused(Exception):
 class _Upstream:
     """The sandbox's end, spoken to in whole messages."""
 
-    def __init__(self, connection: Connection, scope: Scope) -> None:
+    def __init__(self, connection: ByteStream, scope: Scope) -> None:
         path = (scope.get("raw_path") or scope["path"].encode()).decode("latin-1")
         offered = [Subprotocol(name) for name in scope.get("subprotocols", [])]
         uri = WebSocketURI(False, "localhost", 80, path, scope["query_string"].decode("latin-1"))

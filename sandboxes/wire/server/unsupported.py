@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from sandboxes.sandboxd.routes.problems import json_error
+from sandboxes.wire.server.problems import json_error
 
 __all__ = ["unsupported_routes"]
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 from starlette.requests import ClientDisconnect
-from starlette.types import Receive
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
-__all__ = ["body_chunks", "drain"]
+__all__ = ["body_chunks", "drain", "refuse"]
 
 
 async def body_chunks(receive: Receive) -> AsyncIterator[bytes]:
@@ -27,3 +28,16 @@ async def drain(chunks: AsyncIterator[bytes]) -> None:
     never sees the answer."""
     async for _ in chunks:
         continue
+
+
+async def refuse(
+    response: Response, scope: Scope, receive: Receive, send: Send, *, code: int = 1008
+) -> None:
+    """A refused WebSocket gets its answer before the handshake, as the extension for it allows."""
+    if scope["type"] == "websocket" and "websocket.http.response" not in scope.get(
+        "extensions", {}
+    ):
+        await receive()
+        await send({"type": "websocket.close", "code": code})
+        return
+    await response(scope, receive, send)

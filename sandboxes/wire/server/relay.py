@@ -1,0 +1,207 @@
+"""Relaying one HTTP request over a byte stream, both ways at once, with nothing kept of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from typing import Any
+
+import h11
+from starlette.requests import ClientDisconnect
+from starlette.types import Receive, Scope, Send
+
+from sandboxes.errors import SandboxError
+from sandboxes.wire.messages import (
+    ACCESS_TOKEN_HEADER,
+    API_KEY_HEADER,
+    SANDBOX_ID_HEADER,
+    SANDBOX_PORT_HEADER,
+    TRAFFIC_TOKEN_HEADER,
+)
+from sandboxes.wire.server.asgi import body_chunks
+from sandboxes.wire.server.problems import json_error
+from sandboxes.wire.streams import ByteStream
+
+__all__ = [
+    "HOP_BY_HOP",
+    "OURS",
+    "RawHeaders",
+    "forwarded",
+    "relay_http",
+    "request_target",
+    "without",
+]
+
+HOP_BY_HOP = frozenset(
+    {
+        b"connection",
+        b"keep-alive",
+        b"proxy-authenticate",
+        b"proxy-authorization",
+        b"te",
+        b"trailer",
+        b"transfer-encoding",
+        b"upgrade",
+    }
+)
+OURS = frozenset(
+    name.lower().encode()
+    for name in (
+        TRAFFIC_TOKEN_HEADER,
+        ACCESS_TOKEN_HEADER,
+        SANDBOX_ID_HEADER,
+        SANDBOX_PORT_HEADER,
+        API_KEY_HEADER,
+    )
+)
+"""Meant for whoever serves the protocol; what runs in the sandbox must not learn them."""
+
+RawHeaders = list[tuple[bytes, bytes]]
+
+
+def forwarded(
+    raw: Iterable[tuple[bytes, bytes]],
+    *,
+    drop: frozenset[bytes] = OURS,
+    host: str | None = None,
+) -> RawHeaders:
+    """The headers of a request as they go on: without those of this hop, and with another Host if
+    one is given."""
+    headers = without(raw, HOP_BY_HOP | drop)
+    if host is None:
+        return headers
+    return [(name, host.encode() if name == b"host" else value) for name, value in headers]
+
+
+async def relay_http(
+    stream: ByteStream,
+    headers: RawHeaders,
+    scope: Scope,
+    receive: Receive,
+    send: Send,
+    *,
+    target: bytes | None = None,
+    answer: Callable[[RawHeaders], RawHeaders] = lambda headers: headers,
+) -> None:
+    """Both directions at once, each at its reader's pace. `target` is the path and query to ask for
+    if not the request's own; `answer` edits the headers of the answer."""
+    upstream = h11.Connection(h11.CLIENT)
+    if target is None:
+        target = request_target(scope)
+    try:
+        request = h11.Request(
+            method=scope["method"], target=target, headers=_with_framing(headers, scope)
+        )
+        head = upstream.send(request)
+    except h11.LocalProtocolError:
+        await json_error(400, "The request cannot be forwarded as HTTP/1.1")(scope, receive, send)
+        return
+    started = False
+
+    async def upload() -> None:
+        await stream.write(head or b"")
+        async for chunk in body_chunks(receive):
+            await stream.write(upstream.send(h11.Data(data=chunk)) or b"")
+        if rest := upstream.send(h11.EndOfMessage()):
+            await stream.write(rest)
+
+    async def download() -> None:
+        nonlocal started
+        async for event in _events(upstream, stream):
+            if isinstance(event, h11.Response):
+                started = True
+                await send(
+                    {
+                        "type": "http.response.start",
+                        "status": event.status_code,
+                        "headers": answer(without(event.headers.raw_items(), HOP_BY_HOP)),
+                    }
+                )
+            else:
+                await send(
+                    {"type": "http.response.body", "body": bytes(event.data), "more_body": True}
+                )
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    try:
+        await _both(upload(), download(), receive)
+    except ClientDisconnect:
+        return
+    except (h11.RemoteProtocolError, h11.LocalProtocolError, SandboxError) as error:
+        if started:
+            raise
+        message = f"The server in the sandbox gave no valid HTTP answer: {error}"
+        await json_error(502, message)(scope, receive, send)
+
+
+def request_target(scope: Scope) -> bytes:
+    target: bytes = scope.get("raw_path") or scope["path"].encode()
+    return target + b"?" + scope["query_string"] if scope["query_string"] else target
+
+
+async def _both(
+    upload_work: Coroutine[Any, Any, None],
+    download_work: Coroutine[Any, Any, None],
+    receive: Receive,
+) -> None:
+    """Answers may come before the request is read; a client that leaves ends both."""
+    upload = asyncio.ensure_future(upload_work)
+    download = asyncio.ensure_future(download_work)
+    leaving: asyncio.Future[None] | None = None
+    try:
+        await asyncio.wait({upload, download}, return_when=asyncio.FIRST_COMPLETED)
+        if not download.done():
+            upload.result()
+            leaving = asyncio.ensure_future(_left(receive))
+            await asyncio.wait({download, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            if not download.done():
+                raise ClientDisconnect
+        download.result()
+    finally:
+        pending = [task for task in (upload, download, leaving) if task is not None]
+        for task in pending:
+            task.cancel()
+        await asyncio.gather(*pending, return_exceptions=True)
+
+
+async def _left(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        continue
+
+
+async def _events(
+    upstream: h11.Connection, stream: ByteStream
+) -> AsyncIterator[h11.Response | h11.Data]:
+    """Of the final response; informational ones are for us alone."""
+    while True:
+        event = upstream.next_event()
+        if event is h11.NEED_DATA:
+            upstream.receive_data(await stream.read())
+        elif isinstance(event, h11.EndOfMessage | h11.ConnectionClosed) or event is h11.PAUSED:
+            return
+        elif isinstance(event, h11.Response | h11.Data):
+            yield event
+
+
+def _with_framing(headers: RawHeaders, scope: Scope) -> RawHeaders:
+    """`Connection: close`: one request a connection. A body without a length stays chunked."""
+    framed = [*headers, (b"connection", b"close")]
+    if any(name == b"transfer-encoding" for name, _ in scope["headers"]):
+        framed = [item for item in framed if item[0] != b"content-length"]
+        framed.append((b"transfer-encoding", b"chunked"))
+    return framed
+
+
+def without(headers: Iterable[tuple[bytes, bytes]], names: frozenset[bytes]) -> RawHeaders:
+    """Lower-cased, without these and without those that `Connection` lists."""
+    listed = {
+        part.strip().lower()
+        for name, value in headers
+        if name.lower() == b"connection"
+        for part in value.split(b",")
+    }
+    return [
+        (name.lower(), value)
+        for name, value in headers
+        if name.lower() not in names and name.lower() not in listed
+    ]

@@ -1,0 +1,76 @@
+"""Byte streams, for what is relayed and not understood."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol
+from urllib.parse import urlsplit
+
+from sandboxes.errors import Unavailable
+from sandboxes.wire.transport import CONNECT_TIMEOUT_S, Dial, tls_context
+
+__all__ = ["ByteStream", "SocketStream", "open_stream"]
+
+_BUFFER_BYTES = 512 * 1024
+
+
+class ByteStream(Protocol):
+    async def read(self) -> bytes:
+        """b"" at the end. Unavailable if the connection breaks."""
+
+    async def write(self, data: bytes) -> None:
+        """Returns once there is room for more. Unavailable if the connection breaks."""
+
+    async def aclose(self) -> None: ...
+
+
+class SocketStream:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    async def read(self) -> bytes:
+        try:
+            return await self._reader.read(_BUFFER_BYTES)
+        except OSError as error:
+            raise Unavailable("The backend broke the connection off") from error
+
+    async def write(self, data: bytes) -> None:
+        try:
+            self._writer.write(data)
+            await self._writer.drain()
+        except OSError as error:
+            raise Unavailable("The backend broke the connection off") from error
+
+    async def aclose(self) -> None:
+        self._writer.close()
+        try:
+            await self._writer.wait_closed()
+        except OSError:
+            return  # it was broken already
+
+
+async def open_stream(dial: Dial, url: str) -> SocketStream:
+    """A connection to where this URL is served. Unavailable if nothing answers there."""
+    parts = urlsplit(url)
+    secure = parts.scheme == "https"
+    try:
+        async with asyncio.timeout(CONNECT_TIMEOUT_S):
+            if dial.socket_path:
+                return SocketStream(
+                    *await asyncio.open_unix_connection(dial.socket_path, limit=_BUFFER_BYTES)
+                )
+            target = urlsplit(f"//{dial.address}") if dial.address else parts
+            return SocketStream(
+                *await asyncio.open_connection(
+                    target.hostname,
+                    target.port or parts.port or (443 if secure else 80),
+                    ssl=tls_context(dial.ca_pem) if secure else None,
+                    server_hostname=parts.hostname if secure else None,
+                    limit=_BUFFER_BYTES,
+                )
+            )
+    except (OSError, TimeoutError) as error:
+        raise Unavailable(
+            "The backend's data plane does not answer", op="dial", detail=f"{error!r}"
+        ) from error
