@@ -14,7 +14,7 @@ import abc
 from collections.abc import AsyncIterable, AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from sandboxes.capabilities import Capabilities
 from sandboxes.network import NetworkPolicy
@@ -37,10 +37,12 @@ from sandboxes.types import (
 )
 
 __all__ = [
+    "ByteStream",
     "FileStore",
     "InboundAccess",
     "NetworkControl",
     "Pausing",
+    "ProtocolAccess",
     "SandboxClient",
     "SnapshotStore",
     "TemplateCatalog",
@@ -165,6 +167,10 @@ class SandboxClient(abc.ABC):
 
     @property
     def terminal(self) -> TerminalAccess | None:
+        return None
+
+    @property
+    def protocol(self) -> ProtocolAccess | None:
         return None
 
 
@@ -293,3 +299,57 @@ class TerminalAccess(abc.ABC):
         user: str = DEFAULT_USER,
     ) -> AbstractAsyncContextManager[Terminal]:
         """A login shell on a terminal; leaving the block ends it."""
+
+
+class ByteStream(abc.ABC):
+    """A connection, for what is relayed and not understood."""
+
+    @abc.abstractmethod
+    async def read(self) -> bytes:
+        """b"" at the end. Unavailable if the connection breaks."""
+
+    @abc.abstractmethod
+    async def write(self, data: bytes) -> None:
+        """Returns once there is room for more. Unavailable if the connection breaks."""
+
+    @abc.abstractmethod
+    async def aclose(self) -> None: ...
+
+
+class ProtocolAccess(abc.ABC):
+    """The E2B protocol as the backend itself serves it, for a gateway that relays it."""
+
+    @abc.abstractmethod
+    async def create(
+        self,
+        request: CreateRequest,
+        *,
+        mask_request_host: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> Mapping[str, Any]:
+        """Like `SandboxClient.create`, with the whole of the server's answer."""
+
+    @abc.abstractmethod
+    async def connect(
+        self, sandbox_id: str, *, timeout_s: int | None
+    ) -> tuple[bool, Mapping[str, Any]]:
+        """Whether this woke it, and the whole of the server's answer."""
+
+    @abc.abstractmethod
+    async def call(
+        self,
+        op: str,
+        method: str,
+        path: str,
+        *,
+        body: Any = None,
+        params: Mapping[str, str] | None = None,
+        about: str = "",
+    ) -> tuple[Mapping[str, str], Any]:
+        """Any other call of the control plane: the answer's headers and its JSON, None if it has none.
+        Refusals are raised, their HTTP status in `status`; `about` names the thing in the sentence."""
+
+    @abc.abstractmethod
+    async def dial(self, sandbox: Sandbox, port: int) -> tuple[Endpoint, ByteStream]:
+        """A fresh connection to the data plane; each request on it needs the endpoint's headers.
+        Unavailable if nothing answers."""

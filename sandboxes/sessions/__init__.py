@@ -6,6 +6,7 @@ a lost binding back. `reap` finds the sandboxes that no session has.
 
 from sandboxes.sessions.binding import Binding, BindingDamaged, Cipher, Stale, StoredBinding
 from sandboxes.sessions.events import EventKind, OnEvent, SessionEvent, Why
+from sandboxes.sessions.introduce import SessionTaken
 from sandboxes.sessions.keys import (
     SCHEMA_VERSION,
     TAG_BACKEND,
@@ -62,6 +63,7 @@ __all__ = [
     "SessionEvent",
     "SessionKey",
     "SessionManager",
+    "SessionTaken",
     "Snapshot",
     "Stale",
     "StaleReport",

@@ -18,6 +18,7 @@ from sandboxes.sessions.binding import (
 )
 from sandboxes.sessions.connect import connect_bound, stored_token
 from sandboxes.sessions.events import EventKind, OnEvent, Why
+from sandboxes.sessions.introduce import Introduction, Make
 from sandboxes.sessions.keys import KeyNames, SessionKey
 from sandboxes.sessions.lease import TurnLease, TurnState
 from sandboxes.sessions.lock import Held, LockTiming, SessionLocks, Snapshot
@@ -98,6 +99,34 @@ class SessionManager:
                 prepare=prepare,
             )
             return await resolution.run()
+
+    async def introduce(
+        self,
+        *,
+        key: SessionKey,
+        client: SandboxClient,
+        backend: str,
+        plan: Plan,
+        make: Make,
+        actor: str = "",
+        wait_s: float | None = None,
+    ) -> Sandbox:
+        """Bind a sandbox that a client asks for by itself: `make` creates it, with the session's tags,
+        under the session's lock. SessionTaken, and nothing made, if the session has one that lives."""
+        async with self._locks.hold(key, wait_s=wait_s) as held:
+            introduction = Introduction(
+                held=held,
+                client=client,
+                backend=backend,
+                cipher=self._cipher,
+                on_event=self._on_event,
+                actor=actor,
+                turn_ttl_ms=self._lease.ttl_ms,
+                plan=plan,
+                session_exists=None,
+                prepare=None,
+            )
+            return await introduction.introduce(make)
 
     async def lookup(
         self, *, key: SessionKey, client: SandboxClient, backend: str

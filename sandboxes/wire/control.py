@@ -29,7 +29,7 @@ from sandboxes.types import (
 from sandboxes.wire import failures
 from sandboxes.wire.encoding import encode_metadata_filter
 from sandboxes.wire.messages import DEFAULT_TIMEOUT_V1_S, NetworkConfig, NewSandbox
-from sandboxes.wire.transport import Plane
+from sandboxes.wire.transport import Answer, Plane
 
 __all__ = ["ControlPlane", "Routes"]
 
@@ -94,7 +94,7 @@ class ControlPlane:
     async def detail(self, sandbox_id: str, *, op: str = "get") -> Mapping[str, Any]:
         """All that the server tells of one sandbox, as it tells it."""
         path = self._path(op, sandbox_id)
-        return self._object(op, await self._json(op, "GET", path, about=_named(sandbox_id)))
+        return self.object(op, await self._json(op, "GET", path, about=_named(sandbox_id)))
 
     async def list_sandboxes(
         self, *, metadata: Mapping[str, str], states: Collection[SandboxState]
@@ -155,7 +155,7 @@ class ControlPlane:
 
     async def engine(self) -> Mapping[str, Any]:
         """What sandboxd says of its engine; other servers have no such route."""
-        return self._object("open", await self._json("open", "GET", "/sandboxd/engine"))
+        return self.object("open", await self._json("open", "GET", "/sandboxd/engine"))
 
     # Snapshots
 
@@ -196,6 +196,25 @@ class ControlPlane:
         for item in self._array("list templates", reply):
             yield self._template("list templates", item)
 
+    async def call(
+        self,
+        op: str,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        about: str = "",
+        params: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+        timeout_s: float = SNAPSHOT_TIMEOUT_S,
+    ) -> tuple[int, Mapping[str, str], Any]:
+        """A call of a gateway's: status, headers and JSON, None for an empty body."""
+        answer = await self._answer(
+            op, method, path, body, about=about, params=params, headers=headers, timeout_s=timeout_s
+        )
+        parsed = self._parse(op, answer.body) if answer.body else None
+        return answer.status, answer.headers, parsed
+
     # Requests and answers
 
     def _path(self, op: str, sandbox_id: str) -> str:
@@ -219,14 +238,31 @@ class ControlPlane:
         params: Mapping[str, str] | None = None,
         timeout_s: float = REQUEST_TIMEOUT_S,
     ) -> tuple[Mapping[str, str], bytes]:
+        answer = await self._answer(
+            op, method, path, body, about=about, params=params, timeout_s=timeout_s
+        )
+        return answer.headers, answer.body
+
+    async def _answer(
+        self,
+        op: str,
+        method: str,
+        path: str,
+        body: Any,
+        *,
+        about: str,
+        params: Mapping[str, str] | None,
+        timeout_s: float,
+        headers: Mapping[str, str] | None = None,
+    ) -> Answer:
         answer = await self._plane.request(
-            op, method, path, json=body, params=params, timeout_s=timeout_s
+            op, method, path, json=body, params=params, headers=headers, timeout_s=timeout_s
         )
         if not answer.ok:
             raise failures.from_answer(
                 self._plane.service, op, answer.status, answer.headers, answer.body, about=about
             )
-        return answer.headers, answer.body
+        return answer
 
     async def _json(
         self,
@@ -257,7 +293,7 @@ class ControlPlane:
             fresh = [
                 item
                 for item in self._array(op, self._parse(op, content))
-                if self._object(op, item).get(key) not in seen_items
+                if self.object(op, item).get(key) not in seen_items
             ]
             for item in fresh:
                 seen_items.add(str(item.get(key)))
@@ -274,7 +310,8 @@ class ControlPlane:
         except ValueError:
             raise failures.not_the_protocol(self._plane.service, op, 200, content) from None
 
-    def _object(self, op: str, reply: Any) -> Mapping[str, Any]:
+    def object(self, op: str, reply: Any) -> Mapping[str, Any]:
+        """Unavailable, as from no server of the protocol, for anything but a JSON object."""
         if not isinstance(reply, dict):
             raise self._odd(op, reply)
         return reply
@@ -303,7 +340,7 @@ class ControlPlane:
         metadata: Mapping[str, str] | None = None,
         traffic_token: str | None = None,
     ) -> Sandbox:
-        item = self._object(op, reply)
+        item = self.object(op, reply)
         return Sandbox(
             id=self._required(op, item, "sandboxID"),
             template_id=self._required(op, item, "templateID"),
@@ -314,7 +351,7 @@ class ControlPlane:
         )
 
     def _info(self, op: str, reply: Any) -> SandboxInfo:
-        item = self._object(op, reply)
+        item = self.object(op, reply)
         raw_state = str(item.get("state") or "")
         return SandboxInfo(
             id=self._required(op, item, "sandboxID"),
@@ -327,7 +364,7 @@ class ControlPlane:
         )
 
     def _snapshot(self, op: str, reply: Any, *, source: str | None) -> SnapshotInfo:
-        item = self._object(op, reply)
+        item = self.object(op, reply)
         origin = item.get("sandboxID") or item.get("originSandboxID") or source
         return SnapshotInfo(
             id=self._required(op, item, "snapshotID"),
@@ -338,7 +375,7 @@ class ControlPlane:
         )
 
     def _template(self, op: str, reply: Any) -> TemplateInfo:
-        item = self._object(op, reply)
+        item = self.object(op, reply)
         status = str(item.get("buildStatus") or "ready").lower()
         return TemplateInfo(
             id=self._required(op, item, "templateID"),

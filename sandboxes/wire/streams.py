@@ -3,28 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Protocol
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
+from sandboxes.client import ByteStream
 from sandboxes.errors import Unavailable
 from sandboxes.wire.transport import CONNECT_TIMEOUT_S, Dial, tls_context
 
-__all__ = ["ByteStream", "SocketStream", "open_stream"]
+__all__ = ["SocketStream", "open_stream"]
 
 _BUFFER_BYTES = 512 * 1024
 
 
-class ByteStream(Protocol):
-    async def read(self) -> bytes:
-        """b"" at the end. Unavailable if the connection breaks."""
-
-    async def write(self, data: bytes) -> None:
-        """Returns once there is room for more. Unavailable if the connection breaks."""
-
-    async def aclose(self) -> None: ...
-
-
-class SocketStream:
+class SocketStream(ByteStream):
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
@@ -52,25 +42,37 @@ class SocketStream:
 
 async def open_stream(dial: Dial, url: str) -> SocketStream:
     """A connection to where this URL is served. Unavailable if nothing answers there."""
-    parts = urlsplit(url)
-    secure = parts.scheme == "https"
     try:
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
             if dial.socket_path:
                 return SocketStream(
                     *await asyncio.open_unix_connection(dial.socket_path, limit=_BUFFER_BYTES)
                 )
-            target = urlsplit(f"//{dial.address}") if dial.address else parts
-            return SocketStream(
-                *await asyncio.open_connection(
-                    target.hostname,
-                    target.port or parts.port or (443 if secure else 80),
-                    ssl=tls_context(dial.ca_pem) if secure else None,
-                    server_hostname=parts.hostname if secure else None,
-                    limit=_BUFFER_BYTES,
-                )
-            )
+            return await _open_tcp(dial, urlsplit(url))
     except (OSError, TimeoutError) as error:
         raise Unavailable(
             "The backend's data plane does not answer", op="dial", detail=f"{error!r}"
         ) from error
+
+
+async def _open_tcp(dial: Dial, url: SplitResult) -> SocketStream:
+    secure = url.scheme == "https"
+    target = urlsplit(f"//{dial.address}") if dial.address else url
+    host = target.hostname or ""
+    port = target.port or url.port or (443 if secure else 80)
+    addresses = [host] if dial.guard is None else await dial.guard.addresses(host, port)
+    failure: OSError | None = None
+    for address in addresses:
+        try:
+            reader, writer = await asyncio.open_connection(
+                address,
+                port,
+                ssl=tls_context(dial.ca_pem) if secure else None,
+                server_hostname=url.hostname if secure else None,
+                limit=_BUFFER_BYTES,
+            )
+        except OSError as error:
+            failure = error
+        else:
+            return SocketStream(reader, writer)
+    raise failure or OSError(f"{host} has no address")

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from sandboxes.capabilities import Capabilities
+from sandboxes.client import ByteStream
 from sandboxes.network import NetworkPolicy
 from sandboxes.types import FileType
 
@@ -240,7 +241,7 @@ class Usage:
     disk_total_bytes: int
 
 
-class Connection(abc.ABC):
+class Connection(ByteStream):
     """A byte stream to a port inside a sandbox."""
 
     @abc.abstractmethod

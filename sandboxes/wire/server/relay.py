@@ -10,6 +10,7 @@ import h11
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
+from sandboxes.client import ByteStream
 from sandboxes.errors import SandboxError
 from sandboxes.wire.messages import (
     ACCESS_TOKEN_HEADER,
@@ -20,7 +21,6 @@ from sandboxes.wire.messages import (
 )
 from sandboxes.wire.server.asgi import body_chunks
 from sandboxes.wire.server.problems import json_error
-from sandboxes.wire.streams import ByteStream
 
 __all__ = [
     "HOP_BY_HOP",

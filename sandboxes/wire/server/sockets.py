@@ -13,8 +13,8 @@ from websockets.protocol import State
 from websockets.typing import Subprotocol
 from websockets.uri import WebSocketURI
 
+from sandboxes.client import ByteStream
 from sandboxes.errors import SandboxError
-from sandboxes.wire.streams import ByteStream
 
 __all__ = ["relay_websocket"]
 
