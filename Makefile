@@ -27,10 +27,12 @@ test:
 
 lint:
 	@$(BOOTSTRAP) --for test
-	$(BIN)/ruff format --check --diff .
-	$(BIN)/ruff check .
-	$(BIN)/lint-imports
-	$(BIN)/mypy
+	@failed=0; \
+	$(BIN)/ruff format --check --diff . || failed=1; \
+	$(BIN)/ruff check . || failed=1; \
+	$(BIN)/lint-imports || failed=1; \
+	$(BIN)/mypy || failed=1; \
+	exit $$failed
 
 demo:
 	@$(BOOTSTRAP) --for run
