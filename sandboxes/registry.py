@@ -33,6 +33,7 @@ PROVIDERS: dict[str, Provider] = {
     p.name: p
     for p in (
         Provider("local", "This machine (runc)", "sandboxes.backends.local"),
+        Provider("docker", "Docker", "sandboxes.backends.docker"),
         Provider("e2b", "E2B or a compatible server", "sandboxes.backends.e2b"),
     )
 }
@@ -44,11 +45,21 @@ def setting(
     help: str = "",
     secret: bool = False,
     identity: bool = False,
+    multiline: bool = False,
+    minimum: float | None = None,
     default: Any = dataclasses.MISSING,
 ) -> Any:
     """A field of a backend's Settings. `secret` fields are stored encrypted and never shown;
-    changing an `identity` field points the backend at another provider account."""
-    metadata = {"label": label, "help": help, "secret": secret, "identity": identity}
+    changing an `identity` field points the backend at another provider account. `multiline` text may
+    have many lines; a number is at least `minimum`."""
+    metadata = {
+        "label": label,
+        "help": help,
+        "secret": secret,
+        "identity": identity,
+        "multiline": multiline,
+        "minimum": minimum,
+    }
     if default is dataclasses.MISSING:
         return dataclasses.field(metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)

@@ -18,6 +18,7 @@ from sandboxes.client import (
     InboundAccess,
     NetworkControl,
     Pausing,
+    ProtocolAccess,
     SandboxClient,
     SnapshotStore,
     TemplateCatalog,
@@ -40,11 +41,13 @@ from sandboxes.types import (
     SnapshotInfo,
     TemplateInfo,
 )
+from sandboxes.urlguard import UrlGuard, check_url
 from sandboxes.wire.client import WireClient, WireSettings
 from sandboxes.wire.control import Routes, network_update
 from sandboxes.wire.envd import Addressing
 from sandboxes.wire.failures import Service
 from sandboxes.wire.files import EnvdFiles
+from sandboxes.wire.protocol import WireProtocol
 from sandboxes.wire.transport import Dial
 
 __all__ = ["E2B_CAPABILITIES", "E2BClient", "Settings", "open_client"]
@@ -98,13 +101,32 @@ class Settings:
         label="CA certificate",
         help="PEM text of the CA that signed the server's certificate, if the system doesn't trust it.",
         default="",
+        multiline=True,
     )
+    allow_private: bool = setting(
+        label="Allow private addresses",
+        help="Only for a server inside your own network.",
+        identity=True,
+        default=False,
+    )
+
+    def urls(self) -> tuple[str, ...]:
+        """What is dialled, for the guard to judge before it is saved."""
+        return tuple(filter(None, (self.control_url, self.sandbox_url)))
+
+    @property
+    def control_url(self) -> str:
+        return (self.api_url or f"https://api.{self.domain}").rstrip("/")
 
 
 async def open_client(settings: Settings) -> SandboxClient:
     """Asks the server once, which routes it has and whether it is a sandboxd."""
-    api_url = (settings.api_url or f"https://api.{settings.domain}").rstrip("/")
-    dial = Dial(ca_pem=settings.ca_pem or None)
+    api_url = settings.control_url
+    for url in settings.urls():
+        check_url(url, allow_private=settings.allow_private)
+    dial = Dial(
+        ca_pem=settings.ca_pem or None, guard=UrlGuard(allow_private=settings.allow_private)
+    )
     wire = WireSettings(
         service=Service(
             provider="e2b",
@@ -142,6 +164,7 @@ class E2BClient(SandboxClient):
         self._pausing = _Pausing(self._wire)
         self._network = _Network(self._wire, inbound_update=inbound_update)
         self._terminal = _Terminals(self._wire)
+        self._protocol = WireProtocol(self._wire)
 
     @classmethod
     async def open(
@@ -225,6 +248,10 @@ class E2BClient(SandboxClient):
     @property
     def terminal(self) -> TerminalAccess | None:
         return self._terminal if self.capabilities.terminal else None
+
+    @property
+    def protocol(self) -> ProtocolAccess | None:
+        return self._protocol
 
 
 async def _engine(wire: WireClient, *, required: bool) -> Mapping[str, Any] | None:

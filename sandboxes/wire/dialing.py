@@ -36,7 +36,9 @@ class GuardedTransport(httpx.AsyncHTTPTransport):
             uds=uds, verify=verify, trust_env=trust_env, limits=limits, retries=retries
         )
         if not isinstance(getattr(self, "_pool", None), httpcore.AsyncConnectionPool):
-            raise RuntimeError("this version of httpx keeps its connections elsewhere")  # pragma: no cover
+            raise RuntimeError(
+                "this version of httpx keeps its connections elsewhere"
+            )  # pragma: no cover
         if guard is not None:
             # httpx has no parameter for it; everything else is as it would make the pool itself.
             self._pool: httpcore.AsyncConnectionPool = httpcore.AsyncConnectionPool(

@@ -23,7 +23,15 @@ from sandboxes.urlguard import UrlGuard
 from sandboxes.wire.dialing import GuardedTransport
 from sandboxes.wire.failures import Service, from_transport, timed_out
 
-__all__ = ["CONNECT_TIMEOUT_S", "CONTROL_HEADERS", "DATA_HEADERS", "Dial", "Plane", "tls_context"]
+__all__ = [
+    "CONNECT_TIMEOUT_S",
+    "CONTROL_HEADERS",
+    "DATA_HEADERS",
+    "Answer",
+    "Dial",
+    "Plane",
+    "tls_context",
+]
 
 _HTTP_HEADERS = frozenset(
     {

@@ -30,13 +30,17 @@ pytestmark = pytest.mark.sandbox
 @pytest.fixture(scope="module")
 async def client(sandboxd_on_tcp: daemons.Daemon) -> AsyncIterator[SandboxClient]:
     """On TCP: the SDK knows no unix sockets."""
-    async with await registry.open_client("e2b", e2b_settings(sandboxd_on_tcp)) as client:
+    async with await registry.open_client("e2b", our_settings(sandboxd_on_tcp)) as client:
         yield client
 
 
 def e2b_settings(daemon: daemons.Daemon, api_key: str = "") -> dict[str, str]:
     url = f"http://{daemon.tcp}"
     return {"api_url": url, "sandbox_url": url, "api_key": api_key or daemon.api_key}
+
+
+def our_settings(daemon: daemons.Daemon, api_key: str = "") -> dict[str, Any]:
+    return {**e2b_settings(daemon, api_key), "allow_private": True}
 
 
 @dataclass(frozen=True)
@@ -236,7 +240,7 @@ async def test_both_refuse_alike(
 ) -> None:
     wrong = "e2b_" + "0" * 40
     with pytest.raises(Authentication):
-        await registry.open_client("e2b", e2b_settings(sandboxd_on_tcp, wrong))
+        await registry.open_client("e2b", our_settings(sandboxd_on_tcp, wrong))
     with pytest.raises(AuthenticationException):
         await AsyncSandbox.connect("a" * 20, **{**sdk.options, "api_key": wrong})
     with pytest.raises(InvalidRequest):

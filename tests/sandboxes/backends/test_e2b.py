@@ -17,7 +17,12 @@ pytestmark = pytest.mark.sandbox
 @pytest.fixture(scope="module")
 async def client(sandboxd_on_tcp: daemons.Daemon) -> AsyncIterator[SandboxClient]:
     url = f"http://{sandboxd_on_tcp.tcp}"
-    settings = {"api_url": url, "sandbox_url": url, "api_key": sandboxd_on_tcp.api_key}
+    settings = {
+        "api_url": url,
+        "sandbox_url": url,
+        "api_key": sandboxd_on_tcp.api_key,
+        "allow_private": True,
+    }
     async with await registry.open_client("e2b", settings) as client:
         yield client
 

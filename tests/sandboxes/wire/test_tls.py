@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from sandboxes.backends.e2b import E2B_CAPABILITIES, E2BClient
 from sandboxes.errors import InvalidRequest, Unavailable
+from sandboxes.urlguard import UrlGuard
 from sandboxes.wire.transport import Dial
 from tests.sandboxes.wire import servers
 
@@ -80,9 +81,15 @@ async def server(tmp_path: Path) -> AsyncIterator[Server]:
     await listening.wait_closed()
 
 
-def client(server: Server, *, host: str = "api.example.test", ca_pem: str | None) -> E2BClient:
+def client(
+    server: Server,
+    *,
+    host: str = "api.example.test",
+    ca_pem: str | None,
+    guard: UrlGuard | None = None,
+) -> E2BClient:
     """Dials this machine; Host and the name that TLS checks are the URL's."""
-    dial = Dial(address=f"127.0.0.1:{server.port}", ca_pem=ca_pem)
+    dial = Dial(address=f"127.0.0.1:{server.port}", ca_pem=ca_pem, guard=guard)
     settings = servers.settings(api_url=f"https://{host}", control_dial=dial)
     return E2BClient(settings, E2B_CAPABILITIES)
 
@@ -90,6 +97,19 @@ def client(server: Server, *, host: str = "api.example.test", ca_pem: str | None
 async def test_a_ca_of_ones_own_is_trusted(server: Server) -> None:
     async with client(server, ca_pem=server.ca_pem) as trusting:
         assert (await trusting.get("abc123")).id == "abc123"
+
+
+async def test_the_guard_leaves_the_checks_of_tls_as_they_are(server: Server) -> None:
+    guard = UrlGuard(allow_private=True)
+    async with client(server, ca_pem=server.ca_pem, guard=guard) as trusting:
+        assert (await trusting.get("abc123")).id == "abc123"
+    async with client(server, ca_pem=None, guard=guard) as wary:
+        with pytest.raises(Unavailable, match="is not trusted; add its CA"):
+            await wary.get("abc123")
+    other = client(server, host="other.example.test", ca_pem=server.ca_pem, guard=guard)
+    async with other:
+        with pytest.raises(Unavailable, match="certificate"):
+            await other.get("abc123")
 
 
 async def test_an_unknown_ca_is_unavailable_and_says_so(server: Server) -> None:
