@@ -19,7 +19,7 @@ from sandboxes.wire.envd import Addressing
 from sandboxes.wire.failures import Service
 from sandboxes.wire.transport import Dial
 
-__all__ = ["DEFAULT_SOCKET", "Settings", "open_client"]
+__all__ = ["DEFAULT_SOCKET", "Settings", "open_client", "open_socket"]
 
 DEFAULT_SOCKET = "/run/skillyard/sandboxd.sock"
 _SOCKET_VARIABLE = "SKILLYARD_SANDBOXD_SOCKET"
@@ -43,11 +43,15 @@ class Settings:
 
 async def open_client(settings: Settings) -> SandboxClient:
     """Unavailable, with the mend, if nothing serves the socket or we may not open it."""
-    path = settings.socket_path
-    _check_socket(path)
+    return await open_socket(settings.socket_path, provider="local", mend=_MEND)
+
+
+async def open_socket(path: str, *, provider: str, mend: str) -> SandboxClient:
+    """A sandboxd on a unix socket, whichever its engine. `mend` is how to start it."""
+    _check_socket(path, provider, mend)
     wire = WireSettings(
         service=Service(
-            provider="local", place=f"sandboxd at {path}", mend=_MEND, own_sentences=True
+            provider=provider, place=f"sandboxd at {path}", mend=mend, own_sentences=True
         ),
         api_url=_URL,
         addressing=Addressing(shared_url=_URL, socket_path=path),
@@ -57,26 +61,26 @@ async def open_client(settings: Settings) -> SandboxClient:
     return await E2BClient.open(wire, sandboxd_only=True)
 
 
-def _check_socket(path: str) -> None:
+def _check_socket(path: str, provider: str, mend: str) -> None:
     try:
         mode = Path(path).stat().st_mode
     except FileNotFoundError:
         raise _unavailable(
-            f"sandboxd is not running: there is no socket at {path}; {_MEND}."
+            f"sandboxd is not running: there is no socket at {path}; {mend}.", provider
         ) from None
     except PermissionError as error:
-        raise _not_allowed(path) from error
+        raise _not_allowed(path, provider) from error
     if not stat.S_ISSOCK(mode):
-        raise _unavailable(f"{path} is not a socket; give the path of sandboxd's socket.")
+        raise _unavailable(f"{path} is not a socket; give the path of sandboxd's socket.", provider)
     if not os.access(path, os.R_OK | os.W_OK):
-        raise _not_allowed(path)
+        raise _not_allowed(path, provider)
 
 
-def _not_allowed(path: str) -> Unavailable:
+def _not_allowed(path: str, provider: str) -> Unavailable:
     return _unavailable(
-        f"This account may not open {path}; add it to the group that owns the socket."
+        f"This account may not open {path}; add it to the group that owns the socket.", provider
     )
 
 
-def _unavailable(message: str) -> Unavailable:
-    return Unavailable(message, provider="local", op="open")
+def _unavailable(message: str, provider: str) -> Unavailable:
+    return Unavailable(message, provider=provider, op="open")

@@ -41,6 +41,11 @@ def add_serve_command(subparsers: argparse._SubParsersAction[argparse.ArgumentPa
     socket_path = os.environ.get("SKILLYARD_SANDBOXD_SOCKET", "/run/skillyard/sandboxd.sock")
     parser = subparsers.add_parser("serve", help="run the daemon")
     parser.add_argument("--data-dir", type=Path, default=Path(data_dir) / "sandboxd", metavar="DIR")
+    parser.add_argument("--engine", choices=["runc", "docker"], default="runc")
+    parser.add_argument("--docker-host", metavar="URL", help="unix://PATH or tcp://HOST:PORT")
+    parser.add_argument(
+        "--docker-tls-dir", type=Path, metavar="DIR", help="holds ca.pem, cert.pem and key.pem"
+    )
     parser.add_argument(
         "--templates-dir", type=Path, default=default_templates_dir(), metavar="DIR"
     )
@@ -73,7 +78,7 @@ async def serve(args: argparse.Namespace) -> None:
     with contextlib.ExitStack() as stack:
         unix = stack.enter_context(listen_unix(args.socket, args.socket_group))
         tcp = stack.enter_context(_listen_tcp(args.tcp)) if args.tcp else None
-        engine = make_engine(args.data_dir, args.templates_dir)
+        engine = make_engine(args)
         daemon = await Daemon.start(engine, args.data_dir, domain=args.domain)
         servers = [(_server(daemon.app, args), unix)]
         if tcp is not None and api_key is not None:
@@ -108,11 +113,17 @@ def _configure_logging(level: int) -> None:
     server.setLevel(logging.WARNING)
 
 
-def make_engine(data_dir: Path, templates_dir: Path) -> Engine:
+def make_engine(args: argparse.Namespace) -> Engine:
     """The engine of this host. Imported here: it needs Linux, and tests bring their own."""
+    if args.engine == "docker":
+        from sandboxes.sandboxd.engines.docker.api import DEFAULT_URL, DockerHost
+        from sandboxes.sandboxd.engines.docker.engine import DockerEngine
+
+        host = DockerHost(url=args.docker_host or DEFAULT_URL, tls_dir=args.docker_tls_dir)
+        return DockerEngine(data_dir=args.data_dir, templates_dir=args.templates_dir, host=host)
     from sandboxes.sandboxd.engines.runc.engine import RuncEngine
 
-    return RuncEngine(data_dir=data_dir, templates_dir=templates_dir)
+    return RuncEngine(data_dir=args.data_dir, templates_dir=args.templates_dir)
 
 
 @contextlib.contextmanager

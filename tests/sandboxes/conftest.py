@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.sandboxes import daemon as daemons
+from tests.sandboxes import dockerd as dockerds
 
 
 @pytest.fixture(scope="module")
@@ -39,3 +40,12 @@ def template() -> str:
     if reason := daemons.why_not():
         pytest.skip(reason)
     return daemons.base_template()
+
+
+@pytest.fixture(scope="session")
+def dockerd() -> Iterator[dockerds.Dockerd]:
+    """A Docker engine of the tests' own."""
+    if reason := dockerds.why_not():
+        pytest.skip(reason)
+    with dockerds.start() as daemon:
+        yield daemon

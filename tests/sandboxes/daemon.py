@@ -81,20 +81,25 @@ def base_template() -> str:
 
 
 @contextmanager
-def start(*, tcp_port: int | None = None, prefix: Sequence[str] = ()) -> Iterator[Daemon]:
-    """A running sandboxd, stopped afterwards. `prefix` is a command that runs it."""
+def start(
+    *, tcp_port: int | None = None, prefix: Sequence[str] = (), options: Sequence[str] = ()
+) -> Iterator[Daemon]:
+    """A running sandboxd, stopped afterwards. `prefix` is a command that runs it, `options` are
+    further arguments of its own."""
     # Not below pytest's own directory: a sandbox's root has to be able to pass through.
     with tempfile.TemporaryDirectory(prefix="sandboxd-") as directory:
         Path(directory).chmod(0o711)
-        with _started(Path(directory), tcp_port, prefix) as daemon:
+        with _started(Path(directory), tcp_port, prefix, options) as daemon:
             yield daemon
 
 
 @contextmanager
-def _started(directory: Path, tcp_port: int | None, prefix: Sequence[str]) -> Iterator[Daemon]:
+def _started(
+    directory: Path, tcp_port: int | None, prefix: Sequence[str], options: Sequence[str]
+) -> Iterator[Daemon]:
     socket_path, log = directory / "sandboxd.sock", directory / "sandboxd.log"
     argv = [*prefix, sys.executable, "-m", "sandboxes.sandboxd", "serve"]
-    argv += ["--data-dir", str(directory / "data"), "--socket", str(socket_path)]
+    argv += ["--data-dir", str(directory / "data"), "--socket", str(socket_path), *options]
     api_key, tcp = "", None
     if tcp_port is not None:
         api_key, tcp = f"e2b_{os.urandom(20).hex()}", f"127.0.0.1:{tcp_port}"

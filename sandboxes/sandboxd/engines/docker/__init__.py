@@ -1,0 +1,1 @@
+"""Docker as the second engine of sandboxd. See docs/docker.md."""
