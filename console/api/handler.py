@@ -105,6 +105,8 @@ class ApiHandler(ASGIHandler):
         response = self._security.process_response(request, response)
         for name, value in HEADERS.items():
             response.headers.setdefault(name, value)
+        if not response.streaming:
+            response.headers.setdefault("Content-Length", str(len(response.content)))
         response.headers["X-Request-ID"] = getattr(request, "request_id", "")
         return cast("HttpResponseBase", response)
 
@@ -147,12 +149,11 @@ class ApiHandler(ASGIHandler):
 
     async def _skip_rest(self, request: ApiRequest, response: HttpResponseBase) -> None:
         """Read a little of what nobody wanted, so that the client gets to read the answer."""
-        response.headers["Connection"] = "close"
         try:
             async for _ in request.incoming.chunks(_DRAIN_BYTES):
                 pass
         except (ApiError, ClientGone):
-            return
+            response.headers["Connection"] = "close"
 
     async def _close(
         self,

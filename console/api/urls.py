@@ -7,6 +7,7 @@ from django.urls import URLPattern, URLResolver, include, path, re_path, registe
 from console.api.catalog import views as catalog
 from console.api.converters import SessionIdConverter
 from console.api.policies import views as policies
+from console.api.reference import views as reference
 from console.api.releases import builds
 from console.api.releases import views as releases
 from console.api.runtime import commands, files, sessions
@@ -86,17 +87,19 @@ tenant_routes: list[URLPattern | URLResolver] = [
 ]
 
 v1: list[URLPattern | URLResolver] = [
+    path("spaces", spaces.Spaces.as_view(), name="spaces"),
+    path("spaces/<str:space>", spaces.SpaceDetail.as_view(), name="space"),
+    path("spaces/<str:space>/", include(space_routes)),
     path("me", tenancy.Me.as_view(), name="me"),
     path("audit", audit.Audit.as_view(), name="audit"),
     path("tenants", tenancy.Tenants.as_view(), name="tenants"),
     path("tenants/<str:tenant>", tenancy.TenantDetail.as_view(), name="tenant"),
     path("tenants/<str:tenant>/", include(tenant_routes)),
-    path("spaces", spaces.Spaces.as_view(), name="spaces"),
-    path("spaces/<str:space>", spaces.SpaceDetail.as_view(), name="space"),
-    path("spaces/<str:space>/", include(space_routes)),
 ]
 
 urlpatterns = [
     path("v1/", include(v1)),
+    path("schema/", reference.schema, name="schema"),
+    path("docs/", reference.docs, name="docs"),
     re_path(r"^.*$", Nowhere.as_view(), name="nowhere"),
 ]

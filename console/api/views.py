@@ -12,7 +12,7 @@ import hashlib
 import inspect
 import json
 from collections.abc import Mapping
-from typing import IO, Any, ClassVar
+from typing import IO, Any, ClassVar, cast
 
 from asgiref.sync import sync_to_async
 from django.core.exceptions import PermissionDenied
@@ -148,12 +148,15 @@ class ApiView(APIView):
         self, handler: Any, request: HttpRequest, ids: dict[str, Any]
     ) -> HttpResponseBase:
         ids = dict(ids)
-        if self.limit is not None and request.method not in ("GET", "HEAD"):
-            await limits.take(self.limit, self.principal)
         if inspect.iscoroutinefunction(inspect.unwrap(handler)):
             await self.aenter(ids)
+            await self._take()
             response: HttpResponseBase = await handler(request, **ids)
             return response
+        if self.limit is not None:
+            await sync_to_async(self.enter)(ids)
+            await self._take()
+            return cast("HttpResponseBase", await sync_to_async(handler)(request, **ids))
 
         def work() -> HttpResponseBase:
             self.enter(ids)
@@ -161,6 +164,10 @@ class ApiView(APIView):
             return answered
 
         return await sync_to_async(work)()
+
+    async def _take(self) -> None:
+        if self.limit is not None and self.request.method not in ("GET", "HEAD"):
+            await limits.take(self.limit, self.principal)
 
     @property
     def right(self) -> Action | None:

@@ -68,7 +68,7 @@ class Sessions(SpaceView):
 
 
 class SessionDetail(SessionView):
-    needs = {"GET": Action.VIEW, "DELETE": Action.RUN}
+    needs = {"GET": Action.VIEW, "DELETE": Action.OPERATE}
 
     @operation("sessions_get", "What is known of a session", tag=TAG, response=SessionSerializer)
     async def get(self, request: HttpRequest) -> HttpResponse:

@@ -85,7 +85,7 @@ class BackendCheck(BackendView):
 
 
 class Reconciles(BackendView):
-    needs = {"GET": Action.OPERATE, "POST": Action.OPERATE}
+    needs = {"GET": Action.VIEW, "POST": Action.OPERATE}
     creates = True
 
     @operation(
@@ -116,7 +116,7 @@ class Reconciles(BackendView):
 
 
 class ReconcileDetail(BackendView):
-    needs = {"GET": Action.OPERATE}
+    needs = {"GET": Action.VIEW}
 
     @operation("reconciles_get", "One report", tag=TAG, response=ReconcileSerializer)
     def get(self, request: HttpRequest, backend: str, report: str) -> HttpResponse:
