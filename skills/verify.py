@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from packaging.requirements import Requirement
@@ -186,7 +187,7 @@ async def _look(context: BuildContext, item: Item, *, deep: bool) -> Mapping[str
 async def _own_check(context: BuildContext, item: Item, line: str) -> Check:
     context.log.say(f"$ {line}")
     request = ExecRequest(
-        argv=ExecRequest.shell_argv(f"export PATH={skill_path(item)}\n{line}"),
+        argv=ExecRequest.shell_argv(f"export PATH={quote(skill_path(item))}\n{line}"),
         cwd=item.path,
         user=DEFAULT_USER,
         timeout_s=_CHECK_S,

@@ -3,6 +3,8 @@ skill's own .venv, Node packages into its own node_modules, then the plan's comm
 
 from __future__ import annotations
 
+from shlex import quote
+
 from packaging.requirements import Requirement
 
 from sandboxes.types import ExecRequest
@@ -139,7 +141,7 @@ async def _run_commands(context: BuildContext, item: Item) -> None:
         await context.must(
             "command_failed",
             f"The command “{line}” of {item.name}",
-            *ExecRequest.shell_argv(f"export PATH={skill_path(item)}\n{line}"),
+            *ExecRequest.shell_argv(f"export PATH={quote(skill_path(item))}\n{line}"),
             cwd=item.path,
             env={**ENV, "SKILL_DIR": item.path},
             show=line,

@@ -60,6 +60,14 @@ def test_a_refused_package_leaves_nothing(space: Space, media: Path) -> None:
     assert not media.exists()
 
 
+@pytest.mark.parametrize("name", ["..", ".hidden", "-rf", "a/b", "a b$(id)", "x" * 65])
+def test_a_name_that_is_no_folder_s_is_refused(space: Space, name: str) -> None:
+    source = f"---\nname: '{name}'\ndescription: Does a thing.\n---\n# x\n".encode()
+    with pytest.raises((InvalidRequest, PackageRefused)):
+        services.add_package(tenant=space.tenant, source=source, actor=ACTOR)
+    assert Skill.objects.count() == 0
+
+
 def test_an_archive_with_two_skills_asks_and_waits(space: Space) -> None:
     source = [
         UploadedFile("pack/one/SKILL.md", SKILL),
