@@ -61,6 +61,7 @@ RUN = (
 TEST = (
     Package("chromium", "runs the tests of the pages", ("chromium", "chromium-browser", "google-chrome")),
     Package("docker.io", "runs the tests of the docker backend", ("dockerd",)),
+    Package("gettext", "checks that the translations are complete", ("msgfmt",)),
 )  # fmt: skip
 
 
