@@ -8,6 +8,7 @@ from typing import Any, BinaryIO, cast
 from django import forms
 from django.contrib import messages
 from django.core.files.uploadedfile import UploadedFile
+from django.core.paginator import Paginator
 from django.http import Http404, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
@@ -100,7 +101,7 @@ def catalog(request: ConsoleRequest) -> HttpResponse:
         request,
         "catalog/list.html",
         {
-            "skills": skills,
+            "skills": Paginator(skills, 50).get_page(request.GET.get("page")),
             "q": term,
             "may_upload": request.principal.tenants(Action.CATALOG).exists(),
         },

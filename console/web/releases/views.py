@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from django.contrib import messages
+from django.core.paginator import Paginator
 from django.http import Http404, HttpResponse
 from django.shortcuts import redirect
 from django.utils.translation import gettext as _
@@ -30,14 +31,15 @@ def _release(request: ConsoleRequest, release_id: str, action: Action = Action.V
 
 def releases(request: ConsoleRequest, space_id: str) -> HttpResponse:
     space = request.principal.space(space_id, Action.VIEW)
+    rows = space.releases.select_related("created_by", "parent").prefetch_related(
+        "items__version__skill"
+    )
     return page(
         request,
         "releases/list.html",
         {
             "space": space,
-            "releases": space.releases.select_related("created_by", "parent").prefetch_related(
-                "items__version__skill"
-            ),
+            "releases": Paginator(rows, 25).get_page(request.GET.get("page")),
             "promotions": space.promotions.select_related("release", "created_by")[:30],
             "may_build": request.principal.may(
                 Action.BUILD, tenant_id=space.tenant_id, space_id=space.pk
