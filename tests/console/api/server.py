@@ -109,6 +109,7 @@ def prepare() -> dict[str, Any]:
         "keys": {
             "all": key(ours, ALL),
             "run": key(ours, ["view", "run"], space=ours),
+            "e2b": key(ours, ["run"], space=ours, kind="e2b"),
             "view": key(ours, ["view"]),
             "rival": key(rival, ALL),
         },
