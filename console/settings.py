@@ -51,6 +51,7 @@ INSTALLED_APPS = [
     "console.policies",
     "console.fleet",
     "skills",
+    "console.gateway",
     "console.api",
     "console.web",
     "console.embedded",
@@ -235,6 +236,9 @@ API_RATES = {
 API_COMMANDS_PER_SPACE = env.int("SKILLYARD_API_COMMANDS_PER_SPACE", default=1000)
 """How many commands may run at once in one space, over all processes."""
 API_MAX_UPLOAD_BYTES = env.int("SKILLYARD_API_MAX_UPLOAD_BYTES", default=1024**3)
+
+SKILLYARD_GATEWAY_DOMAIN = env.str("SKILLYARD_GATEWAY_DOMAIN", default="")
+"""Under which the gateway serves each sandbox's ports as `{port}-{id}.DOMAIN`; empty is nowhere."""
 
 LANGUAGE_CODE = "en"
 LANGUAGES = [("en", "English"), ("zh-hans", "简体中文")]

@@ -324,10 +324,12 @@ class ProtocolAccess(abc.ABC):
         self,
         request: CreateRequest,
         *,
+        auto_resume: bool,
         mask_request_host: str | None = None,
         idempotency_key: str | None = None,
     ) -> Mapping[str, Any]:
-        """Like `SandboxClient.create`, with the whole of the server's answer."""
+        """Like `SandboxClient.create`, with what the contract has no word for and the whole of the
+        server's answer. `auto_resume` holds in place of the request's: it may go with KILL here."""
 
     @abc.abstractmethod
     async def connect(

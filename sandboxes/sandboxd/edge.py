@@ -16,13 +16,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sandboxes.errors import Conflict, InvalidRequest, NotFound, SandboxError
 from sandboxes.sandboxd.live import LiveSandbox
-from sandboxes.sandboxd.routes.envd import Envd, signature_problem, signed_file_url
+from sandboxes.sandboxd.routes.envd import Envd
 from sandboxes.sandboxd.routes.proxy import PortProxy
 from sandboxes.sandboxd.service import SandboxService
 from sandboxes.wire.messages import ENVD_PORT, SANDBOX_ID_HEADER
 from sandboxes.wire.server.address import Address, locate, meant_for_envd
 from sandboxes.wire.server.asgi import refuse
 from sandboxes.wire.server.problems import error_response, json_error, not_found_502
+from sandboxes.wire.server.signatures import signature_problem, signed_file_url
 
 __all__ = ["Edge"]
 

@@ -10,10 +10,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Iterable
 
-from sandboxes.errors import Conflict, InvalidRequest, NotFound, SandboxError
+from sandboxes.errors import Conflict, NotFound, SandboxError
 from sandboxes.network import NetworkPolicy
 from sandboxes.sandboxd.deadlines import Deadlines
 from sandboxes.sandboxd.engines.base import Engine, EngineSandboxState, Limits, SandboxSpec
@@ -22,8 +21,9 @@ from sandboxes.sandboxd.images import Images, NamedSnapshot
 from sandboxes.sandboxd.live import LiveSandbox, Sample
 from sandboxes.sandboxd.records import SandboxRecord
 from sandboxes.sandboxd.store import Loaded, Store
+from sandboxes.wire.server.newsandbox import CreateSpec
 
-__all__ = ["CreateSpec", "SandboxService"]
+__all__ = ["SandboxService"]
 
 SAMPLE_EVERY_S = 5.0
 _RETRY_EXPIRY_S = 5.0
@@ -31,21 +31,6 @@ _CONCURRENT_CREATES = 4
 """More at once gain nothing on a small host and cost every one of them latency."""
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CreateSpec:
-    """`secured` gives the sandbox an access token; only old clients ask for one without."""
-
-    template: str
-    policy: NetworkPolicy
-    timeout_s: float
-    auto_pause: bool = False
-    auto_resume: bool = False
-    secured: bool = True
-    mask_request_host: str | None = None
-    metadata: Mapping[str, str] = field(default_factory=dict)
-    env: Mapping[str, str] = field(default_factory=dict)
 
 
 class SandboxService:
@@ -327,15 +312,3 @@ class SandboxService:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-
-def check_timeout(timeout_s: object, *, what: str = "timeout") -> float:
-    """A whole number of seconds from a request. InvalidRequest names what is wrong."""
-    if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float):
-        raise InvalidRequest(f"{what} must be a number of seconds")
-    if not 0 <= timeout_s <= MAX_TIMEOUT_S:
-        raise InvalidRequest(f"{what} must be from 0 to {MAX_TIMEOUT_S} seconds")
-    return float(timeout_s)
-
-
-MAX_TIMEOUT_S = 365 * 24 * 3600

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import httpx
 
-from sandboxes.wire.control import ControlPlane, Routes
+from sandboxes.wire.control import REQUEST_TIMEOUT_S, ControlPlane, Routes
 from sandboxes.wire.envd import Addressing, Envd
 from sandboxes.wire.failures import Service
 from sandboxes.wire.files import EnvdFiles
@@ -37,6 +37,10 @@ class WireSettings:
     control_dial: Dial = field(default_factory=Dial)
     data_dial: Dial = field(default_factory=Dial)
     routes: Routes = "v2"
+    control: type[ControlPlane] = ControlPlane
+    request_timeout_s: float = REQUEST_TIMEOUT_S
+    lost_codes: frozenset[int] = frozenset()
+    """Codes by which the proxy in front of envd says that it doesn't know a sandbox."""
     envd_version: str = ENVD_VERSION
     send_traffic_token: bool = False
     extra_headers: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -63,16 +67,25 @@ class WireClient:
             transport=transport or settings.data_dial.transport(tls=_tls(data_url)),
             allowed_headers=DATA_HEADERS,
         )
-        self.control = ControlPlane(self._control_plane, routes=settings.routes)
+        self.control = settings.control(
+            self._control_plane,
+            routes=settings.routes,
+            request_timeout_s=settings.request_timeout_s,
+        )
         self.envd = Envd(
             self._data_plane,
             settings.addressing,
             look_up=self.control.get,
             envd_version=settings.envd_version,
             send_traffic_token=settings.send_traffic_token,
+            lost_codes=settings.lost_codes,
         )
         self.processes = Processes(self.envd)
         self.files = EnvdFiles(self.envd)
+
+    async def drop_idle(self) -> None:
+        """Close the data plane's connections that wait for their next request."""
+        await self._data_plane.drop_idle()
 
     async def aclose(self) -> None:
         await self._control_plane.aclose()

@@ -57,8 +57,15 @@ _TEMPLATE_STATES = {"ready": TemplateStatus.READY, "error": TemplateStatus.FAILE
 class ControlPlane:
     """One provider account. Safe for concurrent use; closed by whoever made the plane."""
 
-    def __init__(self, plane: Plane, *, routes: Routes = "v2") -> None:
+    def __init__(
+        self,
+        plane: Plane,
+        *,
+        routes: Routes = "v2",
+        request_timeout_s: float = REQUEST_TIMEOUT_S,
+    ) -> None:
         self._plane = plane
+        self._timeout_s = request_timeout_s
         self.routes: Routes = routes
 
     # Sandboxes
@@ -141,7 +148,7 @@ class ControlPlane:
         """Whether create and connect exist under /v2: an empty create is refused there as invalid,
         and without the route as not found or not allowed. Creates nothing."""
         answer = await self._plane.request(
-            "open", "POST", "/v2/sandboxes", json={}, timeout_s=REQUEST_TIMEOUT_S
+            "open", "POST", "/v2/sandboxes", json={}, timeout_s=self._timeout_s
         )
         if answer.status in (404, 405):
             return False
@@ -236,12 +243,11 @@ class ControlPlane:
         *,
         about: str = "",
         params: Mapping[str, str] | None = None,
-        timeout_s: float = REQUEST_TIMEOUT_S,
-    ) -> tuple[Mapping[str, str], bytes]:
-        answer = await self._answer(
+        timeout_s: float | None = None,
+    ) -> Answer:
+        return await self._answer(
             op, method, path, body, about=about, params=params, timeout_s=timeout_s
         )
-        return answer.headers, answer.body
 
     async def _answer(
         self,
@@ -252,17 +258,27 @@ class ControlPlane:
         *,
         about: str,
         params: Mapping[str, str] | None,
-        timeout_s: float,
+        timeout_s: float | None,
         headers: Mapping[str, str] | None = None,
     ) -> Answer:
         answer = await self._plane.request(
-            op, method, path, json=body, params=params, headers=headers, timeout_s=timeout_s
+            op,
+            method,
+            path,
+            json=body,
+            params=params,
+            headers=headers,
+            timeout_s=timeout_s or self._timeout_s,
         )
         if not answer.ok:
-            raise failures.from_answer(
-                self._plane.service, op, answer.status, answer.headers, answer.body, about=about
-            )
+            raise self._refusal(op, answer, about)
         return answer
+
+    def _refusal(self, op: str, answer: Answer, about: str) -> SandboxError:
+        """The error behind an answer that is no success; servers with codes of their own override it."""
+        return failures.from_answer(
+            self._plane.service, op, answer.status, answer.headers, answer.body, about=about
+        )
 
     async def _json(
         self,
@@ -273,12 +289,12 @@ class ControlPlane:
         *,
         about: str = "",
         params: Mapping[str, str] | None = None,
-        timeout_s: float = REQUEST_TIMEOUT_S,
+        timeout_s: float | None = None,
     ) -> Any:
-        _, content = await self._send(
+        answer = await self._send(
             op, method, path, body, about=about, params=params, timeout_s=timeout_s
         )
-        return self._parse(op, content)
+        return self._parse(op, answer.body)
 
     async def _pages(
         self, op: str, path: str, params: Mapping[str, str], *, key: str
@@ -289,16 +305,16 @@ class ControlPlane:
         seen_tokens: set[str] = set()
         query = dict(params)
         for _ in range(_MAX_PAGES):
-            headers, content = await self._send(op, "GET", path, params=query)
+            answer = await self._send(op, "GET", path, params=query)
             fresh = [
                 item
-                for item in self._array(op, self._parse(op, content))
+                for item in self._array(op, self._parse(op, answer.body))
                 if self.object(op, item).get(key) not in seen_items
             ]
             for item in fresh:
                 seen_items.add(str(item.get(key)))
                 yield item
-            token = headers.get("x-next-token", "")
+            token = answer.headers.get("x-next-token", "")
             if not token or token in seen_tokens or not fresh:
                 return
             seen_tokens.add(token)

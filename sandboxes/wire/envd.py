@@ -16,7 +16,15 @@ from typing import Any
 
 import httpx
 
-from sandboxes.errors import Conflict, Internal, NotFound, SandboxError, Terminal, Unavailable
+from sandboxes.errors import (
+    Authentication,
+    Conflict,
+    Internal,
+    NotFound,
+    SandboxError,
+    Terminal,
+    Unavailable,
+)
 from sandboxes.types import Endpoint, Sandbox, SandboxInfo, SandboxState
 from sandboxes.wire import failures
 from sandboxes.wire.connect import (
@@ -54,15 +62,20 @@ class Addressing:
 
     `shared_url` serves them all and goes by the headers; without it, `host_template` has a host for
     each. `domain` stands in where the server names none for a sandbox. `socket_path` is the unix
-    socket behind the URL, if there is one.
+    socket behind the URL, if there is one; `proxy_url` is what serves those hosts where no DNS leads
+    to it, so that others who dial a port are given that URL and the Host header.
     """
 
     shared_url: str | None = None
     host_template: str = "https://{port}-{id}.{domain}"
     domain: str = "e2b.app"
     socket_path: str | None = None
+    proxy_url: str | None = None
 
     def endpoint(self, sandbox: Sandbox, port: int) -> Endpoint:
+        if self.proxy_url is not None:
+            host = self._own_host(sandbox, port).partition("://")[2]
+            return Endpoint(url=self.proxy_url, headers={"Host": host})
         return Endpoint(
             url=self.shared_url or self._own_host(sandbox, port),
             headers={SANDBOX_ID_HEADER: sandbox.id, SANDBOX_PORT_HEADER: str(port)},
@@ -70,6 +83,8 @@ class Addressing:
         )
 
     def envd(self, sandbox: Sandbox) -> Endpoint:
+        if self.proxy_url is not None:
+            return Endpoint(url=self._own_host(sandbox, ENVD_PORT))
         endpoint = self.endpoint(sandbox, ENVD_PORT)
         domain = sandbox.domain or self.domain
         if self.shared_url is None and domain in _SHARED_HOST_DOMAINS:
@@ -97,12 +112,14 @@ class Envd:
         look_up: Callable[[str], Awaitable[SandboxInfo]],
         envd_version: str = ENVD_VERSION,
         send_traffic_token: bool = False,
+        lost_codes: frozenset[int] = frozenset(),
     ) -> None:
         self.plane = plane
         self.addressing = addressing
         self.version = tuple(int(part) for part in envd_version.split("."))
         self._look_up = look_up
         self._send_traffic_token = send_traffic_token
+        self._lost_codes = lost_codes
 
     @property
     def service(self) -> failures.Service:
@@ -203,6 +220,10 @@ class Envd:
             return await self.failure(op, sandbox, ConnectError.from_json(error), about=about)
         if answer.status == httpx.codes.BAD_GATEWAY and error is not None:
             return await self._judge_502(op, sandbox, error["message"])
+        if error is not None and error["code"] in self._lost_codes:
+            return await self._judge(op, sandbox, answer.status, error["message"])
+        if answer.status == httpx.codes.FORBIDDEN and self._send_traffic_token:
+            return self._closed(op, sandbox, answer)
         if answer.ok:
             return failures.not_the_protocol(self.service, op, answer.status, answer.body)
         if answer.status == httpx.codes.UNAUTHORIZED and error is not None:
@@ -235,19 +256,34 @@ class Envd:
         error = failures.protocol_error(answer.body)
         if answer.status == httpx.codes.BAD_GATEWAY and error is not None:
             return await self._judge_502(op, sandbox, error["message"])
+        if error is not None and error["code"] in self._lost_codes:
+            return await self._judge(op, sandbox, answer.status, error["message"])
         return self._unreachable(op, sandbox, f"{detail}; then /health said {answer.status}")
+
+    async def probe(self, op: str, sandbox: Sandbox, *, timeout_s: float) -> Answer:
+        """What /health answers, whatever it is."""
+        return await self.plane.request(
+            op,
+            "GET",
+            self.url(sandbox, "health"),
+            headers=self.headers(sandbox),
+            timeout_s=timeout_s,
+        )
 
     async def _judge_502(self, op: str, sandbox: Sandbox, message: str) -> SandboxError:
         """The proxy before envd says that it found no sandbox, or no envd in it. It says the same
         of a paused one, so the control plane has the last word."""
         if "was not found" not in message:
             return self._unreachable(op, sandbox, message)
+        return await self._judge(op, sandbox, httpx.codes.BAD_GATEWAY, message)
+
+    async def _judge(self, op: str, sandbox: Sandbox, status: int, message: str) -> SandboxError:
         try:
             info = await self._look_up(sandbox.id)
         except (NotFound, Terminal) as error:
             kind = type(error)
             return failures.make(
-                kind, self.service, op, about=f"sandbox {sandbox.id}", status=502, detail=message
+                kind, self.service, op, about=f"sandbox {sandbox.id}", status=status, detail=message
             )
         except SandboxError as error:
             return self._unreachable(op, sandbox, f"{message}; then {error.kind}: {error.detail}")
@@ -260,10 +296,20 @@ class Envd:
                 f"The sandbox {sandbox.id} is {info.raw_state}; connect to it first to wake it.",
                 provider=self.service.provider,
                 op=op,
-                status=502,
+                status=status,
                 detail=message,
             )
         return self._unreachable(op, sandbox, message)
+
+    def _closed(self, op: str, sandbox: Sandbox, answer: Answer) -> SandboxError:
+        return Authentication(
+            f"The sandbox {sandbox.id} takes no call without its traffic token, and ours is lost or "
+            "wrong; destroy the session's sandbox to start anew.",
+            provider=self.service.provider,
+            op=op,
+            status=answer.status,
+            detail=answer.body[:200].decode(errors="replace"),
+        )
 
     def _unreachable(self, op: str, sandbox: Sandbox, detail: str) -> SandboxError:
         return Unavailable(

@@ -23,11 +23,13 @@ class WireProtocol(ProtocolAccess):
         self,
         request: CreateRequest,
         *,
+        auto_resume: bool,
         mask_request_host: str | None = None,
         idempotency_key: str | None = None,
     ) -> Mapping[str, Any]:
         control = self._wire.control
         body = new_sandbox(request, routes=control.routes)
+        body["autoResume"] = {"enabled": auto_resume}
         if mask_request_host is not None:
             body["network"]["maskRequestHost"] = mask_request_host
         headers = {"Idempotency-Key": idempotency_key} if idempotency_key else None

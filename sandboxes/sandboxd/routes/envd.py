@@ -6,7 +6,7 @@ import hmac
 import time
 from collections.abc import Awaitable, Callable
 
-from starlette.datastructures import Headers, QueryParams
+from starlette.datastructures import Headers
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
@@ -17,16 +17,15 @@ from sandboxes.sandboxd.routes.files import FileRoutes
 from sandboxes.sandboxd.routes.filesystem import FilesystemService
 from sandboxes.sandboxd.routes.process import ProcessService
 from sandboxes.sandboxd.routes.rpc import serve
-from sandboxes.wire.encoding import signature_matches
 from sandboxes.wire.messages import ACCESS_TOKEN_HEADER
 from sandboxes.wire.server.problems import error_response, json_error
+from sandboxes.wire.server.signatures import signature_problem
 
-__all__ = ["Envd", "signed_file_url"]
+__all__ = ["Envd"]
 
 _UNAUTHORIZED = (
     "unauthorized access, please provide a valid access token or method signing if supported"
 )
-_OPERATIONS = {"GET": "read", "HEAD": "read", "POST": "write"}
 
 Handler = Callable[[LiveSandbox, Scope, Receive, Send], Awaitable[None]]
 
@@ -97,37 +96,6 @@ class Envd:
             "disk_total": usage.disk_total_bytes,
         }
         await JSONResponse(body)(scope, receive, send)
-
-
-def signature_problem(token: str, scope: Scope) -> str | None:
-    """Why this request for /files is not signed with the token; None if it is. The texts are the
-    protocol's: clients compare them."""
-    query = QueryParams(scope["query_string"])
-    signature = query.get("signature")
-    if signature is None:
-        return "missing signature query parameter"
-    expires_at: int | None = None
-    if (raw := query.get("signature_expiration")) is not None:
-        if not raw.isascii() or not raw.isdigit():
-            return "invalid signature"
-        expires_at = int(raw)
-    matches = signature_matches(
-        signature,
-        path=query.get("path", ""),
-        operation="write" if _OPERATIONS.get(scope["method"]) == "write" else "read",
-        user=query.get("username", ""),
-        token=token,
-        expires_at=expires_at,
-    )
-    if not matches:
-        return "invalid signature"
-    if expires_at is not None and expires_at < time.time():
-        return "signature is already expired"
-    return None
-
-
-def signed_file_url(scope: Scope) -> bool:
-    return scope["path"] == "/files" and "signature" in QueryParams(scope["query_string"])
 
 
 def _token_matches(token: str, headers: Headers) -> bool:

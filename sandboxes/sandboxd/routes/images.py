@@ -10,10 +10,10 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from sandboxes.errors import NotFound, SandboxError
-from sandboxes.sandboxd.routes.newsandbox import refuse_memory_false
 from sandboxes.sandboxd.routes.replies import Replies, snapshot_reply
 from sandboxes.sandboxd.service import SandboxService
 from sandboxes.wire.server.bodies import json_body
+from sandboxes.wire.server.newsandbox import refuse_memory_false
 from sandboxes.wire.server.pages import page, parse_limit
 from sandboxes.wire.server.problems import error_response
 

@@ -16,15 +16,16 @@ from sandboxes.errors import InvalidRequest, NotFound, SandboxError
 from sandboxes.sandboxd.idempotency import Receipts
 from sandboxes.sandboxd.listing import SandboxFilter
 from sandboxes.sandboxd.live import LiveSandbox
-from sandboxes.sandboxd.routes.newsandbox import (
+from sandboxes.sandboxd.routes.replies import Replies, metric_reply
+from sandboxes.sandboxd.service import SandboxService
+from sandboxes.wire.messages import DEFAULT_TIMEOUT_S
+from sandboxes.wire.server.bodies import Fields, json_body
+from sandboxes.wire.server.newsandbox import (
+    check_timeout,
     parse_egress,
     parse_new_sandbox,
     refuse_memory_false,
 )
-from sandboxes.sandboxd.routes.replies import Replies, metric_reply
-from sandboxes.sandboxd.service import SandboxService, check_timeout
-from sandboxes.wire.messages import DEFAULT_TIMEOUT_S
-from sandboxes.wire.server.bodies import Fields, json_body
 from sandboxes.wire.server.pages import page, parse_limit, parse_metadata
 from sandboxes.wire.server.problems import error_response
 

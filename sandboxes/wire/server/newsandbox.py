@@ -1,15 +1,25 @@
-"""The body of a create, read into what the service is asked for. What this daemon cannot do is
-refused by name, never ignored."""
+"""The body of a create, read into what is asked for. What cannot be done here is refused by name, never
+ignored."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
 from sandboxes.errors import InvalidRequest, Unsupported
 from sandboxes.network import NetworkPolicy
-from sandboxes.sandboxd.service import CreateSpec, check_timeout
 from sandboxes.wire.messages import DEFAULT_TIMEOUT_S, DEFAULT_TIMEOUT_V1_S
 from sandboxes.wire.server.bodies import Fields
 
-__all__ = ["parse_egress", "parse_new_sandbox", "refuse_memory_false"]
+__all__ = [
+    "CreateSpec",
+    "check_timeout",
+    "parse_egress",
+    "parse_new_sandbox",
+    "refuse_memory_false",
+]
+
+MAX_TIMEOUT_S = 365 * 24 * 3600
 
 _NO_FILESYSTEM_ONLY = (
     "This backend keeps the memory of a paused sandbox and cannot drop it; "
@@ -17,6 +27,21 @@ _NO_FILESYSTEM_ONLY = (
 )
 _UNSUPPORTED = ("volumeMounts", "iam")
 _UNSUPPORTED_NETWORK = ("dnsServers", "egressProxy", "httpsPorts", "rules")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateSpec:
+    """`secured` gives the sandbox an access token; only old clients ask for one without."""
+
+    template: str
+    policy: NetworkPolicy
+    timeout_s: float
+    auto_pause: bool = False
+    auto_resume: bool = False
+    secured: bool = True
+    mask_request_host: str | None = None
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, str] = field(default_factory=dict)
 
 
 def parse_new_sandbox(body: Fields, *, v1: bool) -> CreateSpec:
@@ -56,6 +81,15 @@ def parse_egress(network: Fields, *, outbound: bool, inbound: bool) -> NetworkPo
         allow=network.texts("allowOut"),
         deny=network.texts("denyOut"),
     )
+
+
+def check_timeout(timeout_s: object, *, what: str = "timeout") -> float:
+    """A whole number of seconds from a request. InvalidRequest names what is wrong."""
+    if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float):
+        raise InvalidRequest(f"{what} must be a number of seconds")
+    if not 0 <= timeout_s <= MAX_TIMEOUT_S:
+        raise InvalidRequest(f"{what} must be from 0 to {MAX_TIMEOUT_S} seconds")
+    return float(timeout_s)
 
 
 def refuse_memory_false(body: Fields) -> None:

@@ -1,0 +1,142 @@
+"""Who calls the control plane: an API key, the one space that it acts in, and that space's backend."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+
+from asgiref.sync import sync_to_async
+from django.core.exceptions import PermissionDenied
+from django.db.models import Q
+from starlette.requests import Request
+
+from console.audit.services import record
+from console.fleet.models import Backend
+from console.fleet.runtime import Runtime, shared_runtime
+from console.gateway.narrowing import Forbidden
+from console.gateway.tags import ORIGIN
+from console.tenants.access import Action, Principal
+from console.tenants.keys import authenticate
+from console.tenants.models import ApiKey, Space
+from sandboxes.client import ProtocolAccess, SandboxClient
+from sandboxes.errors import Authentication, InvalidRequest, Unsupported
+from sandboxes.sessions import TAG_SPACE, TAG_TENANT
+from sandboxes.wire.messages import API_KEY_HEADER
+
+__all__ = ["SPACE_HEADER", "Caller", "identify", "protocol_of"]
+
+SPACE_HEADER = "X-Skillyard-Space"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    principal: Principal
+    space: Space
+    runtime: Runtime
+    client: SandboxClient
+    """Of the space's backend as it is now; a sandbox may live on one that the space had before."""
+
+    @property
+    def actor(self) -> str:
+        """As the history of sessions names it."""
+        return f"{ORIGIN}, {self.principal.actor.name}"
+
+    @property
+    def protocol(self) -> ProtocolAccess:
+        return protocol_of(self.client)
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """What every sandbox of the space carries."""
+        return {TAG_TENANT: self.space.tenant_id, TAG_SPACE: self.space.pk}
+
+    async def protocol_at(self, backend: Backend) -> ProtocolAccess:
+        if backend.pk == self.space.backend_id:
+            return self.protocol
+        return protocol_of(await self.runtime.client(backend))
+
+    async def audit(self, action: str, target: str, **details: object) -> None:
+        await sync_to_async(record)(
+            actor=self.principal.actor,
+            action=action,
+            target=target,
+            tenant_id=self.space.tenant_id,
+            space_id=self.space.pk,
+            details=details,
+        )
+
+
+async def identify(request: Request) -> Caller:
+    """Authentication for a bad key, Forbidden for one that may not run sandboxes, InvalidRequest if
+    it is left open which space is meant."""
+    secret = _secret(request)
+    address = request.client.host if request.client else None
+    principal, space = await sync_to_async(_look_up)(
+        secret,
+        request.headers.get(SPACE_HEADER, "").strip(),
+        address,
+        request.headers.get("X-Request-ID", "")[:64] or uuid.uuid4().hex,
+    )
+    runtime = shared_runtime()
+    client = await runtime.client(space.backend)
+    return Caller(principal=principal, space=space, runtime=runtime, client=client)
+
+
+def protocol_of(client: SandboxClient) -> ProtocolAccess:
+    """Unsupported for a backend that does not speak the protocol."""
+    if client.protocol is None:
+        raise Unsupported(
+            "This space's backend does not speak the E2B protocol, so the gateway can't relay to it; use "
+            "the REST API."
+        )
+    return client.protocol
+
+
+def _secret(request: Request) -> str:
+    key = request.headers.get(API_KEY_HEADER)
+    if key is None:
+        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+        key = token if scheme.lower() == "bearer" else ""
+    if not key.strip():
+        raise Authentication(f"The API key is missing; send a key of the space as {API_KEY_HEADER}")
+    return key.strip()
+
+
+def _look_up(
+    secret: str, wanted: str, address: str | None, request_id: str
+) -> tuple[Principal, Space]:
+    key = authenticate(secret)
+    if key is None:
+        raise Authentication("This API key is unknown, revoked or expired; make a new one")
+    principal = Principal.of_key(key, address=address, request_id=request_id)
+    space = (
+        Space.objects.select_related("tenant", "backend", "current_release")
+        .filter(pk=_space_id(key, wanted))
+        .first()
+    )
+    if space is None:
+        raise _no_space(wanted)
+    try:
+        principal.require(Action.RUN, tenant_id=space.tenant_id, space_id=space.pk)
+    except PermissionDenied as error:
+        raise Forbidden(str(error)) from None
+    return principal, space
+
+
+def _space_id(key: ApiKey, wanted: str) -> str:
+    if key.space_id is None and not wanted:
+        raise InvalidRequest(
+            f"This key opens all spaces of its tenant; say which one is meant, as {SPACE_HEADER}, or make "
+            "a key of one space"
+        )
+    if not wanted:
+        return key.space_id or ""
+    spaces = Space.objects.filter(Q(pk=wanted) | Q(slug=wanted), tenant=key.tenant_id)
+    found: list[str] = list(spaces.values_list("pk", flat=True)[:2])
+    if not found or key.space_id not in (None, *found):
+        raise _no_space(wanted)
+    return wanted if wanted in found else found[0]
+
+
+def _no_space(wanted: str) -> Forbidden:
+    return Forbidden(f"This key opens no space “{wanted}”; check {SPACE_HEADER}")

@@ -1,0 +1,115 @@
+"""Data plane: every request for a port of a sandbox goes on to the backend that runs it, as it came.
+
+Who may is decided there: envd asks for the sandbox's own token or a signature made with it, every other
+port for the traffic token while inbound is closed. Nothing that opens the console goes on.
+"""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import urlsplit
+
+from django.conf import settings
+from starlette.datastructures import Headers
+from starlette.types import Receive, Scope, Send
+
+from console.gateway.caller import SPACE_HEADER
+from console.gateway.places import find_place, signers
+from console.gateway.replies import refusal
+from sandboxes.errors import SandboxError
+from sandboxes.types import Endpoint
+from sandboxes.wire.messages import (
+    API_KEY_HEADER,
+    ENVD_PORT,
+    SANDBOX_ID_HEADER,
+    SANDBOX_PORT_HEADER,
+)
+from sandboxes.wire.server.address import Address, meant_for_envd
+from sandboxes.wire.server.asgi import refuse
+from sandboxes.wire.server.problems import json_error, not_found_502
+from sandboxes.wire.server.relay import RawHeaders, forwarded, relay_http
+from sandboxes.wire.server.signatures import signature_problem, signed_file_url
+from sandboxes.wire.server.sockets import relay_websocket
+
+__all__ = ["host_is_ours", "serve", "signer"]
+
+_DROPPED = frozenset(
+    name.lower().encode()
+    for name in (API_KEY_HEADER, SANDBOX_ID_HEADER, SANDBOX_PORT_HEADER, SPACE_HEADER)
+)
+_API_KEY = re.compile(rb"bearer\s+(?:sky|e2b)_[0-9a-f]{40}\s*", re.ASCII | re.IGNORECASE)
+
+
+async def serve(address: Address, scope: Scope, receive: Receive, send: Send) -> None:
+    if address.port == ENVD_PORT and not _is_public(scope):
+        await refuse(json_error(404, f"{scope['path']} does not exist here"), scope, receive, send)
+        return
+    place = await find_place(address.sandbox_id)
+    if place is None:
+        await refuse(not_found_502(address.sandbox_id), scope, receive, send)
+        return
+    try:
+        protocol = await place.protocol()
+        endpoint, stream = await protocol.dial(place.sandbox, address.port)
+    except SandboxError as error:
+        await refuse(refusal(error), scope, receive, send, code=1011)
+        return
+    try:
+        headers = _onward(scope["headers"], endpoint)
+        if scope["type"] == "websocket":
+            await relay_websocket(stream, headers, scope, receive, send)
+        else:
+            await relay_http(stream, headers, scope, receive, send, answer=_unbuffered)
+    finally:
+        await stream.aclose()
+
+
+async def signer(scope: Scope) -> Address | None:
+    """The sandbox whose token signed this file URL, which names none; one whose signature has expired
+    counts too, so that its envd says so."""
+    if scope["type"] != "http" or not signed_file_url(scope):
+        return None
+    stale: Address | None = None
+    for sandbox_id, token in await signers():
+        problem = signature_problem(token, scope)
+        if problem is None:
+            return Address(sandbox_id, ENVD_PORT)
+        if problem == "signature is already expired":
+            stale = Address(sandbox_id, ENVD_PORT)
+    return stale
+
+
+def _is_public(scope: Scope) -> bool:
+    """envd has paths of its own for whoever runs it: those end here."""
+    return scope["type"] == "http" and meant_for_envd(scope["path"])
+
+
+def _onward(raw: RawHeaders, endpoint: Endpoint) -> RawHeaders:
+    # Behind a socket the server goes by the headers alone, so Host stays what the client said.
+    host = None if endpoint.socket_path else urlsplit(endpoint.url).netloc
+    headers = forwarded(raw, drop=_DROPPED, host=host)
+    kept = [
+        (name, _without_our_cookies(value) if name == b"cookie" else value)
+        for name, value in headers
+        if not (name == b"authorization" and _API_KEY.fullmatch(value))
+    ]
+    kept += [(name.lower().encode(), value.encode()) for name, value in endpoint.headers.items()]
+    return [(name, value) for name, value in kept if value or name != b"cookie"]
+
+
+def _without_our_cookies(value: bytes) -> bytes:
+    ours = {settings.SESSION_COOKIE_NAME.encode(), settings.CSRF_COOKIE_NAME.encode()}
+    pairs = [pair.strip() for pair in value.split(b";")]
+    return b"; ".join(pair for pair in pairs if pair.partition(b"=")[0] not in ours)
+
+
+def _unbuffered(headers: RawHeaders) -> RawHeaders:
+    """Proxies in front of us would hold streams back."""
+    return [*headers, (b"x-accel-buffering", b"no")]
+
+
+def host_is_ours(headers: Headers) -> bool:
+    """A host name under the gateway's own domain."""
+    domain = settings.SKILLYARD_GATEWAY_DOMAIN
+    host = headers.get("host", "").lower().partition(":")[0]
+    return bool(domain) and (host == f"api.{domain}" or host == f"sandbox.{domain}")
