@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.db.models import Count
 from django.http import HttpResponse
 
+from console.embedded.template_build import template_build
 from console.fleet.models import Backend, Session, SessionState
 from console.tenants.access import Action
 from console.web.requests import ConsoleRequest, page
@@ -38,7 +39,9 @@ def overview(request: ConsoleRequest) -> HttpResponse:
             ).select_related("space")[:5],
             "failed_builds": builds.filter(state=BuildState.FAILED)[:3],
             "failing_backends": Backend.objects.filter(tenant__in=tenants).exclude(check_error=""),
+            "template": template_build(),
             "may_upload": request.principal.tenants(Action.CATALOG).exists(),
         },
         area="overview",
+        partial="template",
     )
