@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from typing import Any, BinaryIO, cast
 
+from asgiref.sync import async_to_sync
 from django import forms
 from django.contrib import messages
 from django.core.files.uploadedfile import UploadedFile
@@ -17,14 +19,17 @@ from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_POST
 
 from console.tenants.access import Action
+from console.tenants.models import Tenant
 from console.web.catalog.forms import PlanForm
 from console.web.requests import ConsoleRequest, page
+from skills.download import download
 from skills.models import Skill, SkillVersion
 from skills.package import PackageRefused, RootChoiceNeeded
 from skills.package.opening import PackageSource
 from skills.package.sources import UploadedFile as FolderFile
 from skills.plan import PlanRefused
 from skills.services import add_package, archive_skill, save_plan
+from skills.uploads import keep_upload, open_upload
 
 
 class MultipleFileInput(forms.ClearableFileInput):
@@ -39,7 +44,8 @@ class MultipleFileField(forms.FileField):
 
 
 class UploadForm(forms.Form):
-    """One of three: an archive, a folder, or a pasted SKILL.md."""
+    """One of four: an archive, a folder, a URL, or a pasted SKILL.md. `kept` is an archive that was
+    handed in before, for which `root` says which of its skills is meant."""
 
     archive = forms.FileField(
         label=gettext_lazy("Archive"),
@@ -53,23 +59,34 @@ class UploadForm(forms.Form):
         widget=MultipleFileInput(attrs={"webkitdirectory": True, "multiple": True}),
     )
     paths = forms.CharField(required=False, widget=forms.HiddenInput)
+    url = forms.URLField(
+        label=gettext_lazy("Address"),
+        help_text=gettext_lazy("A direct https link to a .zip, .tar.gz or SKILL.md."),
+        required=False,
+        assume_scheme="https",
+    )
     text = forms.CharField(
         label=gettext_lazy("Or paste a SKILL.md"),
         required=False,
         widget=forms.Textarea(attrs={"rows": 6, "class": "code", "spellcheck": "false"}),
     )
     root = forms.CharField(required=False, widget=forms.HiddenInput)
+    kept = forms.CharField(required=False, widget=forms.HiddenInput)
 
-    def source(self) -> PackageSource:
+    def source(self, tenant_id: str) -> PackageSource:
         """What was handed in. Raises ValidationError unless it is exactly one thing."""
         data = self.cleaned_data
-        given = [name for name in ("archive", "folder", "text") if data[name]]
+        if data["kept"]:
+            return open_upload(tenant_id=tenant_id, token=data["kept"])
+        given = [name for name in ("archive", "folder", "url", "text") if data[name]]
         if len(given) != 1:
             raise forms.ValidationError(
-                _("Hand in one thing: an archive, a folder or a pasted SKILL.md.")
+                _("Hand in one thing: an archive, a folder, an address or a pasted SKILL.md.")
             )
         if data["archive"]:
             return data["archive"].file  # type: ignore[no-any-return]
+        if data["url"]:
+            return async_to_sync(download)(data["url"])
         if data["text"]:
             return str(data["text"]).replace("\r\n", "\n")
         return self._folder_files(data["folder"], data["paths"])
@@ -112,21 +129,37 @@ def catalog(request: ConsoleRequest) -> HttpResponse:
 
 def upload(request: ConsoleRequest) -> HttpResponse:
     tenants = request.principal.tenants(Action.CATALOG)
-    form = UploadForm(request.POST or None, request.FILES or None)
-    context = {
-        "form": form,
-        "tenants": tenants,
-        "space": request.GET.get("space", ""),
-        "problems": (),
-        "candidates": (),
-    }
-    if request.method == "POST" and form.is_valid():
+    posted = request.method == "POST"
+    form = UploadForm(request.POST, request.FILES) if posted else UploadForm()
+    context: dict[str, Any] = {"form": form, "tenants": tenants}
+    if posted and form.is_valid():
         tenant_id = request.POST.get("tenant") or tenants.values_list("pk", flat=True).first()
         tenant = request.principal.tenant(str(tenant_id), Action.CATALOG)
+        version = _taken(request, tenant, form, context)
+        if version is not None:
+            messages.success(
+                request,
+                _("“%(name)s” is in the catalog. Look through what was found, then install it.")
+                % {"name": version.skill.name},
+            )
+            return redirect("web:version", version.skill_id, version.number)
+    return page(
+        request, "catalog/upload.html", context, area="catalog", status=422 if posted else 200
+    )
+
+
+def _taken(
+    request: ConsoleRequest, tenant: Tenant, form: UploadForm, context: dict[str, Any]
+) -> SkillVersion | None:
+    """The version that was handed in, or None with the reason in the form or the context."""
+    with contextlib.ExitStack() as stack:
         try:
-            version = add_package(
+            source = form.source(tenant.pk)
+            if hasattr(source, "close"):
+                stack.callback(source.close)
+            return add_package(
                 tenant=tenant,
-                source=form.source(),
+                source=source,
                 actor=request.principal.actor,
                 root=form.cleaned_data["root"] or None,
             )
@@ -134,19 +167,17 @@ def upload(request: ConsoleRequest) -> HttpResponse:
             form.add_error(None, error)
         except RootChoiceNeeded as choice:
             context["candidates"] = choice.candidates
+            context["kept"] = form.cleaned_data["kept"] or _keep(tenant.pk, source)
         except PackageRefused as refusal:
             context["problems"] = refusal.problems
-        else:
-            messages.success(
-                request,
-                _("“%(name)s” is in the catalog. Look through what was found, then install it.")
-                % {"name": version.skill.name},
-            )
-            return redirect("web:version", version.skill_id, version.number)
-    failed = bool(form.errors or context["problems"] or context["candidates"])
-    return page(
-        request, "catalog/upload.html", context, area="catalog", status=422 if failed else 200
-    )
+    return None
+
+
+def _keep(tenant_id: str, source: PackageSource) -> str:
+    """The token of an archive that waits for the choice; a folder has to be handed in again."""
+    if not hasattr(source, "read"):
+        return ""
+    return keep_upload(tenant_id=tenant_id, stream=cast(BinaryIO, source))
 
 
 def _version(request: ConsoleRequest, skill_id: str, number: int | None = None) -> SkillVersion:
