@@ -6,11 +6,12 @@ go into the log. https://docs.docker.com/reference/api/engine/version/v1.41/
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
 import ssl
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,13 +31,16 @@ from sandboxes.errors import (
     Unavailable,
     Unsupported,
 )
+from sandboxes.sandboxd.engines.base import WindowSize
 
-__all__ = ["DEFAULT_URL", "Api", "DockerHost"]
+__all__ = ["DEFAULT_URL", "Api", "DockerHost", "ExecStream"]
 
 DEFAULT_URL = "unix:///var/run/docker.sock"
 _OLDEST_API = (1, 41)
 _CALL_TIMEOUT = aiohttp.ClientTimeout(total=120, sock_connect=10)
 _LONG = aiohttp.ClientTimeout(total=None, sock_connect=10)
+# Docker lets go of a terminal when it reads these; its default is a key that programs use.
+_DETACH_KEYS = "ctrl-@,ctrl-^,ctrl-@,ctrl-^,ctrl-@"
 _NO_CONNECTION = 900  # aiodocker's own status for it
 _TLS_FILES = ("ca.pem", "cert.pem", "key.pem")
 
@@ -105,7 +109,7 @@ class Api:
 
     async def info(self) -> dict[str, Any]:
         """What the engine says of itself. Unsupported if it is too old."""
-        with self._errors():
+        with self.errors():
             version = await self._docker.version()
             info: dict[str, Any] = await self._docker.system.info()  # type: ignore[assignment]
         spoken = str(version["ApiVersion"])
@@ -120,36 +124,36 @@ class Api:
 
     async def create(self, name: str, config: Mapping[str, Any]) -> str:
         """The container's id. NotFound if the image is not there."""
-        with self._errors():
+        with self.errors():
             container = await self._docker.containers.create(config, name=name)
             return container.id
 
     async def start(self, container: str) -> None:
-        with self._errors():
+        with self.errors():
             await self._docker.containers.container(container).start()
 
     async def inspect(self, container: str) -> dict[str, Any]:
-        with self._errors():
+        with self.errors():
             return await self._docker.containers.container(container).show()
 
     async def remove(self, container: str) -> None:
         """Idempotent: with its processes and anonymous volumes."""
-        with self._errors(), contextlib.suppress(NotFound), self._errors():
+        with self.errors(), contextlib.suppress(NotFound), self.errors():
             await self._docker.containers.container(container).delete(force=True, v=True)
 
     async def containers(self, label: str) -> list[dict[str, Any]]:
         """Of that label (`name=value`), stopped ones too."""
         filters = json.dumps({"label": [label]})
-        with self._errors():
+        with self.errors():
             found = await self._docker.containers.list(all=True, filters=filters)
             return [container._container for container in found]
 
     async def pause(self, container: str) -> None:
-        with self._errors():
+        with self.errors():
             await self._docker.containers.container(container).pause()
 
     async def unpause(self, container: str) -> None:
-        with self._errors():
+        with self.errors():
             await self._docker.containers.container(container).unpause()
 
     @contextlib.asynccontextmanager
@@ -157,9 +161,66 @@ class Api:
         """A tar of its whole root file system."""
         # The one call that aiodocker has no method for.
         path = f"containers/{container}/export"
-        with self._errors():
+        with self.errors():
             async with self._docker._query(path, timeout=_LONG) as response:
                 yield response.content.iter_chunked(1 << 20)
+
+    async def exec(
+        self,
+        container: str,
+        argv: Sequence[str],
+        *,
+        user: str,
+        env: Mapping[str, str],
+        stdin: bool = False,
+        terminal: WindowSize | None = None,
+    ) -> ExecStream:
+        """Start a command. Conflict if the container does not run."""
+        with self.errors():
+            execution = await self._docker.containers.container(container).exec(
+                cmd=list(argv),
+                user=user,
+                environment=[f"{name}={value}" for name, value in env.items()],
+                stdin=stdin,
+                tty=terminal is not None,
+                detach_keys=_DETACH_KEYS,
+            )
+            started = execution.start(detach=False)
+            await started.__aenter__()
+            stream = ExecStream(self, execution, started)
+            if terminal is not None:
+                await stream.resize(terminal)
+            return stream
+
+    # Networks
+
+    async def create_network(
+        self, name: str, *, options: Mapping[str, str], labels: Mapping[str, str]
+    ) -> None:
+        """A bridge. Conflict if there is one of that name."""
+        config = {
+            "Name": name,
+            "Driver": "bridge",
+            "CheckDuplicate": True,
+            "Options": dict(options),
+            "Labels": dict(labels),
+        }
+        with self.errors():
+            await self._docker.networks.create(config)
+
+    async def remove_network(self, name: str) -> None:
+        with self.errors():
+            await (await self._docker.networks.get(name)).delete()
+
+    async def connect(self, network: str, container: str) -> None:
+        with self.errors():
+            found = await self._docker.networks.get(network)
+            await found.connect({"Container": container})
+
+    async def disconnect(self, network: str, container: str) -> None:
+        with self.errors():
+            found = await self._docker.networks.get(network)
+            await found.disconnect({"Container": container, "Force": True})
 
     # Images
 
@@ -167,30 +228,28 @@ class Api:
         self, container: str, *, repository: str, tag: str, config: Mapping[str, Any]
     ) -> str:
         """The new image's id. The container stands still meanwhile."""
-        with self._errors():
+        with self.errors():
             made = await self._docker.containers.container(container).commit(
                 repository=repository, tag=tag, config=dict(config), timeout=_LONG
             )
             return str(made["Id"])
 
     async def image(self, reference: str) -> dict[str, Any] | None:
-        with self._errors(), contextlib.suppress(NotFound), self._errors():
+        with self.errors(), contextlib.suppress(NotFound), self.errors():
             return await self._docker.images.inspect(reference)
         return None
 
     async def images(self, label: str) -> list[dict[str, Any]]:
         """Untagged ones too."""
-        with self._errors():
-            found: list[dict[str, Any]] = await self._docker.images.list(
-                filters=json.dumps({"label": [label]})
-            )
+        with self.errors():
+            found: list[dict[str, Any]] = await self._docker.images.list(filters={"label": [label]})
             return found
 
     async def delete_image(self, reference: str, *, untag: bool = False) -> bool:
         """Whether it is gone; False while something stands on it. `untag` takes the name away even
         so."""
         try:
-            with self._errors():
+            with self.errors():
                 await self._docker.images.delete(reference, force=untag)
         except NotFound:
             return True
@@ -199,24 +258,24 @@ class Api:
         return True
 
     async def tag(self, image: str, repository: str, tag: str) -> None:
-        with self._errors():
+        with self.errors():
             await self._docker.images.tag(image, repository, tag=tag)
 
     async def load(self, archive: AsyncIterator[bytes]) -> None:
         """An image archive in the form of `docker save`."""
-        with self._errors():
+        with self.errors():
             await self._docker.images.import_image(archive, timeout=_LONG)
 
     @contextlib.asynccontextmanager
     async def export_image(self, image: str) -> AsyncIterator[AsyncIterator[bytes]]:
-        with self._errors():
+        with self.errors():
             async with self._docker.images.export_image(image, timeout=_LONG) as content:
                 yield content.iter_chunked(1 << 20)
 
     # Errors
 
     @contextlib.contextmanager
-    def _errors(self) -> Iterator[None]:
+    def errors(self) -> Iterator[None]:
         try:
             yield
         except aiodocker.DockerError as error:
@@ -266,3 +325,42 @@ class Api:
             f"Docker does not answer on {path}; start it again (`systemctl restart docker`).",
             detail=text,
         )
+
+
+class ExecStream:
+    """A command that Docker's exec has started, and the connection to it."""
+
+    def __init__(self, api: Api, execution: Any, stream: Any) -> None:
+        self._api = api
+        self._execution = execution
+        self._stream = stream
+        self.ended = asyncio.Event()
+        """Its output is at its end."""
+
+    async def read(self) -> tuple[int, bytes] | None:
+        """(1 or 2 for stdout or stderr, chunk); None at the end. Back-pressure reaches it."""
+        with self._api.errors():
+            message = await self._stream.read_out()
+        if message is None:
+            self.ended.set()
+            return None
+        return message.stream, message.data
+
+    async def write(self, data: bytes) -> None:
+        with self._api.errors():
+            await self._stream.write_in(data)
+
+    async def resize(self, size: WindowSize) -> None:
+        with self._api.errors():
+            await self._execution.resize(h=size.rows, w=size.cols)
+
+    async def exit_code(self) -> int | None:
+        """None while it runs."""
+        with self._api.errors():
+            found = await self._execution.inspect()
+        return None if found["Running"] or found["ExitCode"] is None else int(found["ExitCode"])
+
+    async def aclose(self) -> None:
+        """Idempotent. The command goes on."""
+        with contextlib.suppress(SandboxError, AssertionError), self._api.errors():
+            await self._stream.close()

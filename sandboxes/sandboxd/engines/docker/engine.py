@@ -46,6 +46,7 @@ from sandboxes.sandboxd.engines.docker.archive import Archive
 from sandboxes.sandboxd.engines.docker.local import LocalReach, cgroup_parent
 from sandboxes.sandboxd.engines.docker.reach import Reach
 from sandboxes.sandboxd.engines.docker.records import ContainerRecord, ImageRecord, Paths
+from sandboxes.sandboxd.engines.docker.remote import RemoteReach
 from sandboxes.sandboxd.engines.docker.snapshots import SnapshotStore
 from sandboxes.sandboxd.engines.docker.templates import TemplateImages
 from sandboxes.sandboxd.engines.runc.commands import host_errors
@@ -60,6 +61,8 @@ __all__ = ["DockerEngine"]
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
+_ENTERABLE = ("runc", "crun")
+"""Runtimes whose containers are processes of the host's kernel."""
 _CONCURRENT_CHANGES = 4
 """More creates or destroys at once only wait for each other in Docker."""
 
@@ -88,24 +91,24 @@ class DockerEngine(Engine):
         self._architecture = platform.machine()
         self._cgroup_parent = ""
         self._sandboxes: dict[str, _Sandbox] = {}
+        self._half_made: list[_Sandbox] = []
         self._changes = asyncio.Semaphore(_CONCURRENT_CHANGES)
-        self._lock: Descriptor | None = None
+        self._opened = contextlib.AsyncExitStack()
 
     # Life of the engine
 
     async def start(self) -> list[AdoptedSandbox]:
-        self._api = Api(self._host)
-        try:
-            return await self._start()
-        except BaseException:
-            await self._api.aclose()
-            if self._lock is not None:
-                self._lock.close()
-            raise
+        async with contextlib.AsyncExitStack() as undo:
+            adopted = await self._start(undo)
+            self._opened = undo.pop_all()
+        return adopted
 
-    async def _start(self) -> list[AdoptedSandbox]:
+    async def _start(self, undo: contextlib.AsyncExitStack) -> list[AdoptedSandbox]:
+        self._api = Api(self._host)
+        undo.push_async_callback(self._api.aclose)
         info = await self._api.info()
-        self._take_folders()
+        self._take_folders(undo)
+        undo.callback(self._sandboxes.clear)
         self._reach = self._choose_reach(info)
         self._architecture = str(info["Architecture"])
         if info.get("CgroupDriver") == "cgroupfs":
@@ -116,6 +119,8 @@ class DockerEngine(Engine):
         )
         self._templates = TemplateImages(self._template_store, self._api, self._paths.templates)
         self._reach.prepare()
+        undo.push_async_callback(self._reach.aclose)
+        undo.push_async_callback(self._snapshots.aclose)
         await asyncio.to_thread(self._archive.start)
         leftovers = await self._recover()
         await self._reach.start(set(self._sandboxes) - {left.record.id for left in leftovers})
@@ -133,25 +138,32 @@ class DockerEngine(Engine):
         ]
 
     def _choose_reach(self, info: dict[str, Any]) -> Reach:
-        problem = _why_not_local(self._host, info)
-        if problem:
-            raise Unsupported(problem)
-        return LocalReach(self._paths, key=self._key, mapped=_option(info, "userns"))
+        if why := _why_not_local(self._host, info):
+            _log.info("containers are reached through Docker's API alone: %s", why)
+            return RemoteReach(self._api, key=self._key)
+        # A profile of these is put on a command by Docker alone.
+        profiled = _option(info, "apparmor") or _option(info, "selinux")
+        return LocalReach(
+            self._paths,
+            key=self._key,
+            mapped=_option(info, "userns"),
+            exec_by=self._api if profiled else None,
+        )
 
-    def _take_folders(self) -> None:
+    def _take_folders(self, undo: contextlib.AsyncExitStack) -> None:
         if (self._paths.data / "runc").exists():
             raise Conflict(
                 f"{self._paths.data} belongs to the runc engine; choose another --data-dir."
             )
         prepare_folder(self._paths.data, 0o700)
         lock = Descriptor(os.open(self._paths.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        undo.callback(lock.close)
         try:
             fcntl.flock(lock.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise Conflict(
                 f"Another sandboxd uses {self._paths.data}; stop it or choose another --data-dir."
             ) from None
-        self._lock = lock
         paths = self._paths
         for private in (paths.sandboxes, paths.snapshots, paths.archive, paths.templates):
             prepare_folder(private, 0o700)
@@ -192,12 +204,7 @@ class DockerEngine(Engine):
         return _new_record(spec, phase=Phase.DESTROYING)
 
     async def aclose(self) -> None:
-        await self._snapshots.aclose()
-        await self._reach.aclose()
-        await self._api.aclose()
-        self._sandboxes.clear()
-        if self._lock is not None:
-            self._lock.close()
+        await self._opened.aclose()
 
     def sandbox_ids(self) -> list[str]:
         return list(self._sandboxes)
@@ -227,6 +234,7 @@ class DockerEngine(Engine):
     async def _create(self, spec: SandboxSpec) -> None:
         if spec.id in self._sandboxes:
             raise Conflict(f"There is a sandbox {spec.id} already; choose another id.")
+        await self._clear_half_made()
         sandbox = _Sandbox(_new_record(spec, phase=Phase.CREATING))
         self._sandboxes[spec.id] = sandbox
         async with sandbox.changing, self._changes:
@@ -236,8 +244,21 @@ class DockerEngine(Engine):
                 self._save(sandbox)
                 await self._run(sandbox)
             except BaseException:
-                await self._destroy_locked(sandbox)
+                await self._undo(sandbox)
                 raise
+
+    async def _undo(self, sandbox: _Sandbox) -> None:
+        try:
+            await self._destroy_locked(sandbox)
+        except SandboxError as error:
+            # Docker went away meanwhile. What failed first is what the caller is to hear.
+            _log.warning("sandbox %s is half made: %s", sandbox.record.id, error)
+            self._half_made.append(sandbox)
+
+    async def _clear_half_made(self) -> None:
+        for sandbox in list(self._half_made):
+            await self._destroy(sandbox)
+            self._half_made.remove(sandbox)
 
     async def _run(self, sandbox: _Sandbox) -> None:
         record = sandbox.record
@@ -445,18 +466,17 @@ def _new_record(spec: SandboxSpec, *, phase: Phase) -> ContainerRecord:
 
 
 def _why_not_local(host: DockerHost, info: dict[str, Any]) -> str:
-    """Why the engine is not one whose containers can be entered through this host's kernel, with
-    the mend; empty if it is."""
+    """Why containers can't be entered through this host's kernel; empty if they can."""
     if host.socket is None:
-        return f"{host.url} is a remote engine; give the socket of one on this machine."
+        return f"{host.url} is another machine's"
     if os.geteuid() != 0:
-        return "The Docker engine needs root to enter containers; start sandboxd as root."
-    here = (platform.release(), socket.gethostname())
-    if (info["KernelVersion"], info["Name"]) != here or _option(info, "rootless"):
-        return (
-            f"Docker at {host.url} runs in a machine or namespace of its own; give the socket of an "
-            "engine that runs as root on this one."
-        )
+        return "sandboxd does not run as root"
+    if (info["KernelVersion"], info["Name"]) != (platform.release(), socket.gethostname()):
+        return f"Docker at {host.url} runs in a machine of its own"
+    if _option(info, "rootless"):
+        return f"Docker at {host.url} does not run as root"
+    if info["DefaultRuntime"] not in _ENTERABLE:
+        return f"Docker's runtime {info['DefaultRuntime']} keeps its processes to itself"
     return ""
 
 

@@ -24,6 +24,8 @@ from sandboxes.sandboxd.engines.base import (
     RunningProcess,
     Usage,
 )
+from sandboxes.sandboxd.engines.docker import remote_exec
+from sandboxes.sandboxd.engines.docker.api import Api
 from sandboxes.sandboxd.engines.docker.network import ContainerNetwork
 from sandboxes.sandboxd.engines.docker.reach import Reach
 from sandboxes.sandboxd.engines.docker.records import ContainerRecord, Paths
@@ -54,6 +56,12 @@ def cgroup_parent(key: str) -> str:
     return f"skillyard-{key}"
 
 
+_UNMAPPED = (
+    "Root in a sandbox is the host's root without its powers, and shares its number of file watches; "
+    "set userns-remap in Docker's daemon.json."
+)
+
+
 class _Entered(sandbox.RuncSandbox):
     """A container, as what is entered and looked at through the kernel. Docker makes and ends it."""
 
@@ -82,9 +90,12 @@ class _Entered(sandbox.RuncSandbox):
 
 
 class LocalReach(Reach):
-    """`mapped`: the daemon maps the users of containers (`userns-remap`)."""
+    """`mapped`: the daemon maps the users of containers (`userns-remap`). `exec_by`: it must start
+    commands itself, or they would lack a profile that it has put on the container."""
 
-    def __init__(self, paths: Paths, *, key: str, mapped: bool) -> None:
+    def __init__(self, paths: Paths, *, key: str, mapped: bool, exec_by: Api | None = None) -> None:
+        self._exec_by = exec_by
+        self._mapped = mapped
         self._paths = paths
         self._key = key
         self._spawner = (SpawnerClient if mapped else HostUsersSpawner)(paths.spawner)
@@ -110,7 +121,7 @@ class LocalReach(Reach):
             network_update=network["network_update"],
             terminal=True,
             resource_limits=True,
-            notes=self._network.notes(),
+            notes=self._network.notes() | ({} if self._mapped else {"resource_limits": _UNMAPPED}),
         )
 
     def prepare(self) -> None:
@@ -171,6 +182,12 @@ class LocalReach(Reach):
         return entered is None or entered.dead()
 
     async def spawn(self, record: ContainerRecord, process: ProcessSpec) -> RunningProcess:
+        if self._exec_by is not None:
+            entered = self._find(record.id)
+            if entered.dead():
+                raise Terminal("The sandbox has died; create a new one.")
+            env = {**record.env, **entered.proxy_env, **process.env}
+            return await remote_exec.start(self._exec_by, record.container_id, process, env)
         with host_errors():
             return await execution.start(self._spawner, self._find(record.id), process)
 
