@@ -15,7 +15,7 @@ from typing import Any, Self
 from weakref import WeakKeyDictionary
 
 from django.conf import settings
-from redis.asyncio import Redis
+from redis.asyncio import BlockingConnectionPool, Redis
 
 from console import crypto
 from console.fleet.history import write_event
@@ -24,6 +24,10 @@ from sandboxes.client import SandboxClient
 from sandboxes.sessions import SessionManager
 
 __all__ = ["Runtime", "close_shared_runtime", "shared_runtime"]
+
+
+_REDIS_CONNECTIONS = 64
+_REDIS_PATIENCE_S = 5.0
 
 
 class _Cipher:
@@ -35,7 +39,15 @@ class _Cipher:
 
 class Runtime:
     def __init__(self) -> None:
-        self.redis: Redis = Redis.from_url(settings.REDIS_URL, socket_timeout=10)
+        # Bounded, or a burst of calls opens a connection each and overruns the server's backlog: a full
+        # unix socket refuses at once. Those that find none free wait for one.
+        pool = BlockingConnectionPool.from_url(
+            settings.REDIS_URL,
+            max_connections=_REDIS_CONNECTIONS,
+            timeout=_REDIS_PATIENCE_S,
+            socket_timeout=10,
+        )
+        self.redis: Redis = Redis.from_pool(pool)
         self.sessions = SessionManager(
             self.redis,
             cipher=_Cipher(),

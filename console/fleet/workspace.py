@@ -10,7 +10,7 @@ import asyncio
 import logging
 import posixpath
 from collections.abc import AsyncIterable, AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 from console.fleet.limits import capped
 from sandboxes.client import FileStore, SandboxClient
@@ -146,7 +146,7 @@ async def write_file(
     max_bytes: int = MAX_FILE_BYTES,
 ) -> FileEntry:
     """Create or replace a file of the workspace, and its missing parents. InvalidRequest where a directory
-    or a link is in the way, or past `max_bytes`: then nothing is replaced."""
+    or a link is in the way, or past `max_bytes`. A write that breaks off leaves no file there."""
     full = workspace_path(path)
     if full == WORKSPACE:
         raise InvalidRequest("Name the file to write, below /workspace.")
@@ -159,7 +159,13 @@ async def write_file(
             raise _is_link(existing.path)
         if existing.type is not FileType.FILE:
             raise InvalidRequest(f"“{path}” is a folder; choose another name.")
-    await files.write(sandbox, full, capped(data, max_bytes))
+    try:
+        await files.write(sandbox, full, capped(data, max_bytes))
+    except BaseException:
+        # A half of a file looks like a file: better none, even to a caller who left.
+        with suppress(SandboxError):
+            await files.remove(sandbox, full)
+        raise
     return await look(files, sandbox, full)
 
 

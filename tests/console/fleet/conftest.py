@@ -67,8 +67,8 @@ def handed_on(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
-def make_space(provider: str, **settings: Any) -> Space:
-    tenant = Tenant.objects.create(slug="acme", name="Acme")
+def make_space(provider: str, *, slug: str = "acme", **settings: Any) -> Space:
+    tenant = Tenant.objects.create(slug=slug, name=slug.title())
     backend = Backend.objects.create(
         tenant=tenant, name="Here", provider=provider, settings=settings
     )
