@@ -30,7 +30,6 @@ from console.api.authentication import request_id
 from console.api.errors import ApiError, as_api_error, refusal
 from console.api.incoming import ClientGone, Incoming
 from console.api.journal import start_journal
-from console.fleet.runtime import shared_runtime
 
 __all__ = ["ApiHandler"]
 
@@ -178,6 +177,5 @@ class ApiHandler(ASGIHandler):
             close()
 
     async def aclose(self) -> None:
-        """Write what is still to be written, and close the way to the sandboxes."""
+        """Write what is still to be written."""
         await start_journal().aclose()
-        await shared_runtime().aclose()

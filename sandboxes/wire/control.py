@@ -10,6 +10,7 @@ import json
 import math
 import re
 from collections.abc import AsyncIterator, Collection, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 from urllib.parse import quote
@@ -40,6 +41,8 @@ PAUSE_TIMEOUT_S = 130.0
 SNAPSHOT_TIMEOUT_S = 600.0
 _SANDBOX_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*", re.ASCII)
 _PAGE_SIZE = 100
+_RESUMED = 201
+"""Connect answers with it if it woke the sandbox, and 200 if that ran already."""
 _MAX_PAGES = 10_000
 
 _STATES = {
@@ -85,7 +88,7 @@ class ControlPlane:
             body["timeout"] = math.ceil(timeout_s)
         elif self.routes == "v1":
             body["timeout"] = DEFAULT_TIMEOUT_V1_S  # required there; connecting never shortens
-        reply = await self._json(
+        answer = await self._send(
             "connect",
             "POST",
             f"{prefix}{self._path('connect', sandbox_id)}/connect",
@@ -93,7 +96,9 @@ class ControlPlane:
             about=_named(sandbox_id),
             timeout_s=PAUSE_TIMEOUT_S,
         )
-        return self._sandbox("connect", reply, traffic_token=traffic_token)
+        reply = self._parse("connect", answer.body)
+        sandbox = self._sandbox("connect", reply, traffic_token=traffic_token)
+        return replace(sandbox, resumed=answer.status == _RESUMED)
 
     async def get(self, sandbox_id: str, *, op: str = "get") -> SandboxInfo:
         return self._info(op, await self.detail(sandbox_id, op=op))

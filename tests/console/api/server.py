@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Server", "start"]
+__all__ = ["Server", "environment", "start"]
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 SCRIPT = """
@@ -45,12 +45,9 @@ class Server:
         return f"/api/v1/spaces/{self.facts['space']}/sessions/{session_id}"
 
 
-@contextmanager
-def start(
-    folder: Path, *, redis_socket: str, sandboxd_socket: str, **environ: str
-) -> Iterator[Server]:
-    log = folder / "web.log"
-    settings = {
+def environment(folder: Path, *, redis_socket: str, sandboxd_socket: str) -> dict[str, str]:
+    """Of every process of one console."""
+    return {
         "DJANGO_SETTINGS_MODULE": "console.settings",
         "SKILLYARD_DATA_DIR": str(folder),
         "DATABASE_URL": f"sqlite:///{folder / 'console.sqlite3'}",
@@ -61,6 +58,14 @@ def start(
         "TESTED_SANDBOXD": sandboxd_socket,
         "PYTHONPATH": str(CHECKOUT),
     }
+
+
+@contextmanager
+def start(
+    folder: Path, *, redis_socket: str, sandboxd_socket: str, **environ: str
+) -> Iterator[Server]:
+    log = folder / "web.log"
+    settings = environment(folder, redis_socket=redis_socket, sandboxd_socket=sandboxd_socket)
     with log.open("w") as errors:
         process = subprocess.Popen(
             [sys.executable, "-m", "tests.console.api.server"],
