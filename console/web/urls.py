@@ -50,6 +50,7 @@ urlpatterns = [
     path("catalog/<str:skill_id>/archive/", catalog.archive, name="archive"),
     path("catalog/<str:skill_id>/<int:number>/", catalog.version, name="version"),
     path("catalog/<str:skill_id>/<int:number>/plan/", catalog.edit_plan, name="edit-plan"),
+    path("catalog/<str:skill_id>/<int:number>/plans/", catalog.plan_history, name="plans"),
     path("builds/", builds.builds, name="builds"),
     path("builds/<str:build_id>/", builds.build, name="build"),
     path("builds/<str:build_id>/cancel/", builds.cancel, name="cancel-build"),

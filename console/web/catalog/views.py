@@ -27,7 +27,7 @@ from skills.models import Skill, SkillVersion
 from skills.package import PackageRefused, RootChoiceNeeded
 from skills.package.opening import PackageSource
 from skills.package.sources import UploadedFile as FolderFile
-from skills.plan import PlanRefused
+from skills.plan import Plan, PlanRefused, diff_plans
 from skills.services import add_package, archive_skill, save_plan
 from skills.uploads import keep_upload, open_upload
 
@@ -212,6 +212,27 @@ def version(request: ConsoleRequest, skill_id: str, number: int | None = None) -
             "plan_number": plan.number,
             "spaces": request.principal.spaces(Action.BUILD).filter(tenant=skill.tenant),
             "may_edit": request.principal.may(Action.CATALOG, tenant_id=skill.tenant_id),
+        },
+        area="catalog",
+    )
+
+
+def plan_history(request: ConsoleRequest, skill_id: str, number: int) -> HttpResponse:
+    """Every plan of a version, each with what it changed."""
+    row = _version(request, skill_id, number)
+    revisions = list(row.plans.select_related("created_by"))
+    plans = [revision.plan() for revision in revisions]
+    befores = [*plans[1:], Plan()]
+    return page(
+        request,
+        "catalog/plans.html",
+        {
+            "skill": row.skill,
+            "version": row,
+            "plans": [
+                (revision, diff_plans(before, after))
+                for revision, before, after in zip(revisions, befores, plans, strict=True)
+            ],
         },
         area="catalog",
     )

@@ -55,6 +55,7 @@ RULES: dict[str, Rule] = {
     "upload": ANYONE,
     "skill": Rule(Action.VIEW, where="member"),
     "version": Rule(Action.VIEW, where="member"),
+    "plans": Rule(Action.VIEW, where="member"),
     "edit-plan": Rule(Action.CATALOG, where="member"),
     "archive": Rule(Action.CATALOG, "post", "member"),
     "builds": ANYONE,
