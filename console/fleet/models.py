@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from skills.models import Release
 
 
+GATEWAY_ORIGIN = "gateway"
+"""The first word of `Session.created_by` for a sandbox that a client of the gateway made."""
+
+
 class Backend(models.Model):
     """A self-contained connection to one provider account. Secrets are write-only."""
 
@@ -70,6 +74,12 @@ class SessionState(models.TextChoices):
     DESTROYED = "destroyed", _("Destroyed")
 
 
+class SessionQuerySet(models.QuerySet["Session"]):
+    def made_by_clients(self) -> SessionQuerySet:
+        """Those whose sandbox an E2B client made for itself: it decides how long that lives."""
+        return self.filter(created_by__startswith=f"{GATEWAY_ORIGIN},")
+
+
 class Session(models.Model):
     """One conversation of the platform in one space. Redis says which sandbox it has; this row is
     what people see of it."""
@@ -93,6 +103,8 @@ class Session(models.Model):
     created_at = models.DateTimeField(auto_now_add=True)
     used_at = models.DateTimeField(auto_now_add=True)
     destroyed_at = models.DateTimeField(null=True, blank=True)
+
+    objects = SessionQuerySet.as_manager()
 
     class Meta:
         ordering = ["-used_at"]

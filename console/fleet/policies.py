@@ -61,12 +61,20 @@ async def apply_now(
     client = await runtime.client(space.backend)
     report = ApplyReport()
     if client.network is None:
+        theirs = {
+            session_id
+            async for session_id in Session.objects.made_by_clients()
+            .filter(space=space, state__in=[SessionState.ACTIVE, SessionState.PAUSED])
+            .values_list("session_id", flat=True)
+        }
         stale = await runtime.sessions.mark_stale(
             tenant=space.tenant_id,
             space=space.pk,
             why="policy",
             rollout=Rollout.NEXT_TURN,
-            fresh=lambda binding: binding.policy_revision == str(revision.number),
+            fresh=lambda binding: (
+                binding.policy_revision == str(revision.number) or binding.key.session in theirs
+            ),
         )
         report.stale = stale.marked + stale.already
         report.failed = [(failure.session, failure.message) for failure in stale.failures]

@@ -230,7 +230,17 @@ async def _mark_switched(switch: Switch) -> None:
         "backend", "current_release", "candidate_release"
     ).aget(pk=switch.space_id)
 
+    # A client of the gateway holds on to its sandbox by id: nothing may be put in its place.
+    theirs = {
+        session_id
+        async for session_id in Session.objects.made_by_clients()
+        .filter(space=space, state__in=[SessionState.ACTIVE, SessionState.PAUSED])
+        .values_list("session_id", flat=True)
+    }
+
     def fresh(binding: Binding) -> bool:
+        if binding.key.session in theirs:
+            return True
         if switch.session_ids is not None and binding.key.session not in switch.session_ids:
             return True
         release = release_for_session(space, binding.key.session)

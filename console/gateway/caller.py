@@ -11,10 +11,9 @@ from django.db.models import Q
 from starlette.requests import Request
 
 from console.audit.services import record
-from console.fleet.models import Backend
+from console.fleet.models import GATEWAY_ORIGIN, Backend
 from console.fleet.runtime import Runtime, shared_runtime
 from console.gateway.narrowing import Forbidden
-from console.gateway.tags import ORIGIN
 from console.tenants.access import Action, Principal
 from console.tenants.keys import authenticate
 from console.tenants.models import ApiKey, Space
@@ -39,7 +38,7 @@ class Caller:
     @property
     def actor(self) -> str:
         """As the history of sessions names it."""
-        return f"{ORIGIN}, {self.principal.actor.name}"
+        return f"{GATEWAY_ORIGIN}, {self.principal.actor.name}"
 
     @property
     def protocol(self) -> ProtocolAccess:

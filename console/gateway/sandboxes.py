@@ -19,7 +19,7 @@ from console.gateway import images
 from console.gateway.caller import Caller
 from console.gateway.models import GatewaySandbox
 from console.gateway.narrowing import narrow
-from console.gateway.tags import ORIGIN, TAG_TEMPLATE, checked, is_generated, wanted_session
+from console.gateway.tags import TAG_TEMPLATE, checked, is_generated, wanted_session
 from sandboxes.client import ProtocolAccess
 from sandboxes.errors import Conflict, Internal, NotFound, SandboxError, Unavailable
 from sandboxes.sessions import TAG_BACKEND, TAG_SESSION, SandboxPlan, SessionTaken
@@ -323,9 +323,7 @@ async def _forget(caller: Caller, row: GatewaySandbox, session: Session | None) 
 async def _sweep(caller: Caller) -> None:
     """Forget a few of the space's own sandboxes that are known to have ended, so that what is remembered does
     not grow with every sandbox that ever was. Never fails the call that it is part of."""
-    lost = Session.objects.filter(
-        space=caller.space, state=SessionState.LOST, created_by__startswith=f"{ORIGIN},"
-    )
+    lost = Session.objects.made_by_clients().filter(space=caller.space, state=SessionState.LOST)
     async for session in lost.order_by("state_changed_at")[:_SWEPT_AT_ONCE]:
         row = await GatewaySandbox.objects.filter(pk=session.sandbox_id).afirst()
         with suppress(SandboxError):

@@ -8,10 +8,8 @@ from collections.abc import Mapping
 from sandboxes.errors import InvalidRequest
 from sandboxes.sessions import TAG_SESSION
 
-__all__ = ["ORIGIN", "TAG_TEMPLATE", "checked", "is_generated", "visible", "wanted_session"]
+__all__ = ["TAG_TEMPLATE", "checked", "is_generated", "visible", "wanted_session"]
 
-ORIGIN = "gateway"
-"""The first word of `Session.created_by` for sandboxes that a client made here."""
 TAG_TEMPLATE = "skillyard_template"
 """What the client knows the image as; the provider's own name for it may be a snapshot's id."""
 WEKNORA_SESSION = "weknora_session_id"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from typing import Any
 
@@ -55,6 +56,8 @@ OURS = frozenset(
     )
 )
 """Meant for whoever serves the protocol; what runs in the sandbox must not learn them."""
+
+log = logging.getLogger(__name__)
 
 RawHeaders = list[tuple[bytes, bytes]]
 
@@ -129,7 +132,9 @@ async def relay_http(
         return
     except (h11.RemoteProtocolError, h11.LocalProtocolError, SandboxError) as error:
         if started:
-            raise
+            # No end is sent: the server cuts the connection, and the client sees that it is not whole.
+            log.info("%s %s broke off: %s", scope["method"], scope["path"], error)
+            return
         message = f"The server in the sandbox gave no valid HTTP answer: {error}"
         await json_error(502, message)(scope, receive, send)
 

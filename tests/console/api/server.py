@@ -89,6 +89,20 @@ def start(
         process.stdout.close()
 
 
+@contextmanager
+def again(
+    first: Server, folder: Path, *, redis_socket: str, sandboxd_socket: str
+) -> Iterator[Server]:
+    """A second process on the rows of one that is dead."""
+    with start(
+        folder,
+        redis_socket=redis_socket,
+        sandboxd_socket=sandboxd_socket,
+        TESTED_FACTS=json.dumps(first.facts),
+    ) as server:
+        yield server
+
+
 def prepare() -> dict[str, Any]:
     """Rows for the tests: a tenant with a space that serves a release, and a rival with the same."""
     from django.core.management import call_command
@@ -145,7 +159,8 @@ def main() -> None:
     import uvicorn
 
     django.setup()
-    facts = prepare()
+    known = os.environ.get("TESTED_FACTS")
+    facts = json.loads(known) if known else prepare()
     listening = socket.create_server(("127.0.0.1", 0), backlog=2048)
     print(json.dumps({**facts, "port": listening.getsockname()[1]}), flush=True)
     config = uvicorn.Config(
