@@ -25,9 +25,10 @@ from console.api.runtime.serializers import (
 from console.api.schema import EVENTS, operation, parameter
 from console.api.views import answer
 from console.fleet import sessions as live
-from console.fleet.workspace import files_of, script_argv
+from console.fleet.workspace import command_argv, files_of, script_argv
 from console.tenants.access import Action
 from sandboxes.types import (
+    DEFAULT_USER,
     ExecEvent,
     ExecExit,
     ExecOutput,
@@ -60,8 +61,11 @@ class CommandView(SessionView):
         place = await self.admitted(wanted["timeout_s"])
         try:
             opened = await self.resolve()
+            argv = await self.argv(opened, wanted)
+            self.shown = shlex.join(argv)[:_SHOWN_CHARACTERS]
             command = ExecRequest(
-                argv=await self.argv(opened, wanted),
+                # Root would follow the links that the session's programs may have put there.
+                argv=command_argv(argv) if wanted["user"] == DEFAULT_USER else argv,
                 stdin=wanted["stdin"],
                 env=wanted["env"],
                 cwd=wanted["cwd"],
@@ -113,7 +117,7 @@ class CommandView(SessionView):
         await self.note(
             "session.exec",
             used=True,
-            argv=shlex.join(command.argv)[:_SHOWN_CHARACTERS],
+            argv=self.shown,
             user=command.user,
             exit_code=end.exit_code if end else None,
             killed=end.killed if end else True,
