@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import Awaitable, Iterable
 
-from sandboxes.errors import Conflict, NotFound, SandboxError
+from sandboxes.errors import Conflict, NotFound, SandboxError, Unsupported
 from sandboxes.network import NetworkPolicy
 from sandboxes.sandboxd.deadlines import Deadlines
 from sandboxes.sandboxd.engines.base import Engine, EngineSandboxState, Limits, SandboxSpec
@@ -81,6 +81,8 @@ class SandboxService:
 
     async def create(self, spec: CreateSpec) -> LiveSandbox:
         """Not idempotent. Leaves nothing behind if it fails."""
+        if spec.auto_pause and not self.engine.capabilities.pause:
+            raise Unsupported(f"autoPause is not supported: {_note(self.engine, 'pause')}")
         image = await self.images.resolve(spec.template)
         now = round(time.time(), 6)  # as precise as what clients see and compare with
         record = SandboxRecord(
@@ -312,3 +314,7 @@ class SandboxService:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _note(engine: Engine, capability: str) -> str:
+    return engine.capabilities.notes.get(capability, "this engine can't do it; leave it out")

@@ -45,7 +45,7 @@ _LLM_WORKER = """
 import sys, time, json, threading, docker
 from llm_sandbox import SandboxSession
 client = docker.DockerClient(base_url=sys.argv[1])
-options = {"init": True, "network_mode": "none", "mem_limit": "2g", "pids_limit": 512}
+options = {"command": ["tail", "-f", "/dev/null"], "init": True, "network_mode": "none", "mem_limit": "2g", "pids_limit": 512}
 
 def ms(since): return (time.perf_counter() - since) * 1000
 

@@ -8,6 +8,9 @@ import pytest
 
 from sandboxes import registry, testing
 from sandboxes.client import SandboxClient
+from sandboxes.errors import Unsupported
+from sandboxes.network import CLOSED
+from sandboxes.types import CreateRequest, OnTimeout, TimeoutPolicy
 from tests.sandboxes import daemon as daemons
 from tests.sandboxes import dockerd as dockerds
 from tests.sandboxes.backends.outside import outside_servers
@@ -121,3 +124,12 @@ class TestConcurrency(testing.ConcurrencyContract): ...
 
 
 class TestCleanup(testing.CleanupContract): ...
+
+
+async def test_pausing_on_idle_is_refused_and_not_forgotten(
+    client: SandboxClient, template: str
+) -> None:
+    timeout = TimeoutPolicy(timeout_s=60, on_timeout=OnTimeout.PAUSE)
+    request = CreateRequest(template=template, network=CLOSED, timeout=timeout)
+    with pytest.raises(Unsupported, match="rebuilt at its next use"):
+        await client.create(request)
