@@ -34,6 +34,7 @@ PROVIDERS: dict[str, Provider] = {
     for p in (
         Provider("local", "This machine (runc)", "sandboxes.backends.local"),
         Provider("docker", "Docker", "sandboxes.backends.docker"),
+        Provider("cube", "CubeSandbox cluster", "sandboxes.backends.cube"),
         Provider("e2b", "E2B or a compatible server", "sandboxes.backends.e2b"),
     )
 }
