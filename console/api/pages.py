@@ -61,8 +61,9 @@ def _encode(pk: Any) -> str:
 
 def _decode(cursor: str, model: type[Model]) -> Any:
     try:
-        text = base64.urlsafe_b64decode(cursor.encode() + b"=" * (-len(cursor) % 4)).decode()
-        if "\0" in text:
+        padded = cursor.encode("ascii") + b"=" * (-len(cursor) % 4)
+        text = base64.b64decode(padded, altchars=b"-_", validate=True).decode()
+        if not text or "\0" in text:
             raise ValueError
         return model._meta.pk.to_python(text)
     except (ValueError, TypeError, ValidationError) as error:
