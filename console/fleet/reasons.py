@@ -38,11 +38,8 @@ _KINDS = {
 _SENTENCES = {
     "new": gettext_lazy("The session's first sandbox."),
     "stale": gettext_lazy("The space's release or policy had changed."),
-    GONE: gettext_lazy("Its sandbox was gone from the backend; the next call gets a new one."),
-    GONE_IDLE: gettext_lazy(
-        "Its sandbox was stopped when idle, because this backend can't pause; the next call gets a "
-        "new one."
-    ),
+    GONE: gettext_lazy("Its sandbox was gone from the backend."),
+    GONE_IDLE: gettext_lazy("It was stopped when idle, because this backend can't pause."),
     "paused": gettext_lazy("A call woke it."),
     "backend_changed": gettext_lazy("The space moved to another backend."),
     "binding_lost": gettext_lazy("Its binding was lost, and the sandbox found by its tags."),

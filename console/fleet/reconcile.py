@@ -67,7 +67,8 @@ def request_reconcile(*, backend: Backend, dry_run: bool, actor: Actor) -> Recon
         tenant_id=backend.tenant_id,
         details={"dry_run": dry_run, "report": report.pk},
     )
-    transaction.on_commit(lambda: run_reconcile.delay(report.pk))
+    # Without a broker the report waits; the sweep says in the end that no worker took it up.
+    transaction.on_commit(lambda: run_reconcile.delay(report.pk), robust=True)
     return report
 
 
