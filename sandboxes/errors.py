@@ -126,6 +126,7 @@ _BY_STATUS: dict[int, type[SandboxError]] = {
     410: Terminal,
     422: InvalidRequest,
     429: Capacity,
+    501: Unsupported,
     504: TimedOut,
     507: Capacity,
 }

@@ -19,5 +19,10 @@ def test_local_takes_them_all() -> None:
     assert contracts_in("test_local.py") | contracts_in("test_local_by_name.py") == every
 
 
+def test_docker_takes_all_but_names() -> None:
+    """Names are opened by the same proxy as with `local`."""
+    assert contracts_in("test_docker.py") == contracts_in("test_local.py")
+
+
 def test_exported_names_exist() -> None:
     assert all(hasattr(testing, name) for name in testing.__all__)

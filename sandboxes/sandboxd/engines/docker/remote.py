@@ -8,7 +8,7 @@ from typing import Any
 
 from sandboxes.capabilities import Capabilities
 from sandboxes.errors import Conflict, Internal, NotFound, Terminal, Unavailable, Unsupported
-from sandboxes.network import NetworkPolicy
+from sandboxes.network import ANYWHERE, NetworkPolicy
 from sandboxes.sandboxd.engines.base import (
     Connection,
     FileSystem,
@@ -165,6 +165,6 @@ class _ExecConnection(Connection):
 
 
 def _outbound(policy: NetworkPolicy) -> bool:
-    if policy.allow or policy.deny:
+    if policy.allow or set(policy.deny) - {ANYWHERE}:
         raise Unsupported(_NO_LISTS)
-    return policy.outbound
+    return not policy.closed_by_default

@@ -55,13 +55,15 @@ class RemoteProcess(RunningProcess):
         self._terminal = terminal
         self._stdin_open = stdin or terminal
         self._early = early
+        self._read = False
         self._exit = asyncio.ensure_future(self._await_exit())
         self._writing = asyncio.Lock()
 
     async def output(self) -> AsyncIterator[tuple[str, bytes]]:
-        for chunk in self._early:
-            yield chunk
+        self._read = True
         try:
+            for chunk in self._early:
+                yield chunk
             while (chunk_or_end := await self._stream.read()) is not None:
                 yield self._named(*chunk_or_end)
         finally:
@@ -110,6 +112,8 @@ class RemoteProcess(RunningProcess):
             with contextlib.suppress(NotFound, Conflict, Terminal):
                 await run_inside(self._api, self._container, argv)
             await asyncio.wait([self._exit])
+        if not self._read:
+            await self._stream.aclose()
 
     async def wait(self) -> ExitStatus:
         return await asyncio.shield(self._exit)
@@ -141,9 +145,7 @@ async def start(
         return await outcome(starting)
     except asyncio.CancelledError:
         if starting.done() and not starting.cancelled() and not starting.exception():
-            started = starting.result()
-            await started.kill_tree()
-            await started._stream.aclose()
+            await starting.result().kill_tree()
         raise
 
 
