@@ -13,6 +13,9 @@ from console.embedded.accounts import Launcher, find_program
 from console.embedded.errors import CannotStart
 from console.embedded.layout import Layout
 from console.embedded.supervisor import Child
+from sandboxes.errors import Unsupported
+from sandboxes.sandboxd.engines.runc.rootless import checks
+from sandboxes.sandboxd.templates import TemplateStore
 
 __all__ = ["Product"]
 
@@ -56,18 +59,34 @@ class Product:
         return self._child("prepare", self.launcher.unprivileged("manage.py", "prepare"))
 
     def sandboxd(self, announce: Callable[[str], None]) -> Child | None:
-        if os.geteuid() != 0:
-            announce(
-                "Not root, so no sandboxes on this machine: run it with sudo for them, or add a "
-                "backend elsewhere in the console."
-            )
+        """As root, or without it where this account may map ids; else None, and why."""
+        rootless = os.geteuid() != 0
+        if rootless and not self._may_do_without_root(announce):
             return None
         argv = self.launcher.privileged("-m", "sandboxes.sandboxd", "serve")
         argv += ["--data-dir", str(self.layout.sandboxd)]
         argv += ["--templates-dir", str(self.layout.templates)]
         argv += ["--socket", str(self.layout.socket)]
-        argv += ["--socket-group", self.launcher.account.name]
+        if not rootless:
+            argv += ["--socket-group", self.launcher.account.name]
         return self._child("sandboxd", argv, ready=lambda: _sandboxd_serves(self.layout.socket))
+
+    def _may_do_without_root(self, announce: Callable[[str], None]) -> bool:
+        try:
+            checks.check(self.layout.sandboxd)
+        except Unsupported as missing:
+            announce(
+                f"No sandboxes on this machine. {missing} Or run it with sudo, or add a backend "
+                "elsewhere in the console."
+            )
+            return False
+        announce("Not root, so sandboxes have no limits of memory, processes and CPU.")
+        if not TemplateStore(self.layout.templates).list():
+            announce(
+                "There is no base template yet; without root, bring one: `manage.py template import "
+                "base rootfs.tar`."
+            )
+        return True
 
     def web(self, listener: socket.socket) -> Child:
         argv = self.launcher.unprivileged("-m", "console.embedded.web", str(listener.fileno()))

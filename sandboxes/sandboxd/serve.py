@@ -17,6 +17,7 @@ import stat
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import uvicorn
 import uvloop
@@ -24,7 +25,11 @@ import uvloop
 from sandboxes.errors import InvalidRequest, SandboxError
 from sandboxes.sandboxd.app import Daemon, RequireApiKey
 from sandboxes.sandboxd.engines.base import Engine
-from sandboxes.sandboxd.templates.commands import default_templates_dir
+from sandboxes.sandboxd.templates.commands import (
+    SYSTEM_DATA_DIR,
+    default_data_dir,
+    default_templates_dir,
+)
 
 __all__ = ["add_serve_command", "listen_unix", "run", "serve"]
 
@@ -37,10 +42,11 @@ log = logging.getLogger(__name__)
 
 
 def add_serve_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    data_dir = os.environ.get("SKILLYARD_DATA_DIR", "/var/lib/skillyard")
-    socket_path = os.environ.get("SKILLYARD_SANDBOXD_SOCKET", "/run/skillyard/sandboxd.sock")
+    data_dir = default_data_dir()
+    own = Path("/run/skillyard") if data_dir == SYSTEM_DATA_DIR else data_dir / "run"
+    socket_path = os.environ.get("SKILLYARD_SANDBOXD_SOCKET", own / "sandboxd.sock")
     parser = subparsers.add_parser("serve", help="run the daemon")
-    parser.add_argument("--data-dir", type=Path, default=Path(data_dir) / "sandboxd", metavar="DIR")
+    parser.add_argument("--data-dir", type=Path, default=data_dir / "sandboxd", metavar="DIR")
     parser.add_argument("--engine", choices=["runc", "docker"], default="runc")
     parser.add_argument("--docker-host", metavar="URL", help="unix://PATH or tcp://HOST:PORT")
     parser.add_argument(
@@ -51,6 +57,13 @@ def add_serve_command(subparsers: argparse._SubParsersAction[argparse.ArgumentPa
     )
     parser.add_argument("--socket", type=Path, default=Path(socket_path), metavar="PATH")
     parser.add_argument("--socket-group", metavar="NAME", help="who may use the socket beside us")
+    parser.add_argument(
+        "--socket-mode",
+        type=lambda text: int(text, 8),
+        default=0o660 if os.geteuid() == 0 else 0o600,
+        metavar="OCTAL",
+        help="its permissions (now: %(default)o)",
+    )
     parser.add_argument("--tcp", metavar="HOST:PORT", help="listen there too; needs a key")
     parser.add_argument("--api-key-file", type=Path, metavar="FILE", help="the key for TCP")
     parser.add_argument("--domain", help="where {port}-{id}.DOMAIN reaches this daemon")
@@ -63,6 +76,8 @@ def run(args: argparse.Namespace) -> int:
     """The exit code; what stops it from starting is one sentence on stderr."""
     _configure_logging(logging.DEBUG if args.verbose else logging.INFO)
     try:
+        if args.engine == "runc" and os.geteuid() != 0:
+            _enter_namespaces(args)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(serve(args))
     except SandboxError as error:
@@ -76,7 +91,7 @@ async def serve(args: argparse.Namespace) -> None:
     api_key = _api_key(args)
     args.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
-        unix = stack.enter_context(listen_unix(args.socket, args.socket_group))
+        unix = stack.enter_context(listen_unix(args.socket, args.socket_group, args.socket_mode))
         tcp = stack.enter_context(_listen_tcp(args.tcp)) if args.tcp else None
         engine = make_engine(args)
         daemon = await Daemon.start(engine, args.data_dir, domain=args.domain)
@@ -122,13 +137,31 @@ def make_engine(args: argparse.Namespace) -> Engine:
         host = DockerHost(url=args.docker_host or DEFAULT_URL, tls_dir=args.docker_tls_dir)
         return DockerEngine(data_dir=args.data_dir, templates_dir=args.templates_dir, host=host)
     from sandboxes.sandboxd.engines.runc.engine import RuncEngine
+    from sandboxes.sandboxd.engines.runc.rootless import holder
 
-    return RuncEngine(data_dir=args.data_dir, templates_dir=args.templates_dir)
+    return RuncEngine(
+        data_dir=args.data_dir, templates_dir=args.templates_dir, holder=holder.current()
+    )
+
+
+def _enter_namespaces(args: argparse.Namespace) -> NoReturn:
+    """Without root: again, where this account is root over the ids that it may map."""
+    from sandboxes.sandboxd.engines.runc.rootless import holder
+
+    if args.socket_group is not None:
+        raise InvalidRequest(
+            "--socket-group needs root; leave it out, and the socket is yours alone"
+        )
+    # What was a default here would be another one there.
+    places = [f"--data-dir={args.data_dir}", f"--templates-dir={args.templates_dir}"]
+    command = [sys.executable, "-m", "sandboxes.sandboxd", *sys.argv[1:], *places]
+    command += [f"--socket={args.socket}", f"--socket-mode={args.socket_mode:o}"]
+    holder.enter(args.data_dir, command)
 
 
 @contextlib.contextmanager
-def listen_unix(path: Path, group: str | None) -> Iterator[socket.socket]:
-    """A listening socket, 0660 and the group's, removed afterwards.
+def listen_unix(path: Path, group: str | None, mode: int = 0o660) -> Iterator[socket.socket]:
+    """A listening socket of that mode and the group's, removed afterwards.
 
     One that a dead daemon left behind is replaced; InvalidRequest while a live one answers, or if
     something else is in the way.
@@ -144,7 +177,7 @@ def listen_unix(path: Path, group: str | None) -> Iterator[socket.socket]:
             os.umask(mask)
         if group is not None:
             os.chown(path, -1, _group_id(group))
-        path.chmod(0o660)
+        path.chmod(mode)
         listener.listen(_BACKLOG)
         own = path.stat().st_ino
         yield listener

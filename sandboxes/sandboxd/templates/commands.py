@@ -18,18 +18,32 @@ from sandboxes.errors import SandboxError
 from sandboxes.sandboxd.templates.store import TemplateStore
 
 __all__ = [
+    "SYSTEM_DATA_DIR",
     "add_template_actions",
     "add_template_commands",
+    "default_data_dir",
     "default_templates_dir",
     "run_template_action",
     "show_progress",
 ]
 
 
+SYSTEM_DATA_DIR = Path("/var/lib/skillyard")
+
+
+def default_data_dir() -> Path:
+    """SKILLYARD_DATA_DIR, else the system's for root and the account's own for any other."""
+    if chosen := os.environ.get("SKILLYARD_DATA_DIR"):
+        return Path(chosen)
+    if os.geteuid() == 0:
+        return SYSTEM_DATA_DIR
+    return Path(os.environ.get("XDG_DATA_HOME", Path.home() / ".local/share")) / "skillyard"
+
+
 def default_templates_dir() -> Path:
     """SKILLYARD_TEMPLATES_DIR, else `templates` in the data directory."""
-    data_dir = os.environ.get("SKILLYARD_DATA_DIR", "/var/lib/skillyard")
-    return Path(os.environ.get("SKILLYARD_TEMPLATES_DIR") or Path(data_dir) / "templates")
+    chosen = os.environ.get("SKILLYARD_TEMPLATES_DIR")
+    return Path(chosen) if chosen else default_data_dir() / "templates"
 
 
 def add_template_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -58,6 +72,8 @@ def add_template_actions(parser: argparse.ArgumentParser) -> None:
 
 def run_template_action(args: argparse.Namespace) -> int:
     """The exit code; errors are one sentence on stderr."""
+    if args.action != "list" and os.geteuid() != 0:
+        return _run_inside(args)
     store = TemplateStore(args.templates_dir)
     console = Console()
     try:
@@ -80,6 +96,26 @@ def run_template_action(args: argparse.Namespace) -> int:
         sys.stderr.write(f"{error.message}\n")
         return 1
     return 0
+
+
+def _run_inside(args: argparse.Namespace) -> int:
+    """Without root: where this account is root over the ids that it may map."""
+    # Imported here: it needs Linux.
+    from sandboxes.sandboxd.engines.runc.rootless import holder
+
+    command = [sys.executable, "-m", "sandboxes.sandboxd.templates"]
+    command += [f"--templates-dir={args.templates_dir}", args.action]
+    if args.action == "import":
+        command += ["--", args.name, str(args.tar)]
+    elif args.action == "remove":
+        command += ["--", args.id]
+    elif args.json:
+        command.append("--json")
+    try:
+        return holder.run_inside(args.templates_dir, command)
+    except SandboxError as error:
+        sys.stderr.write(f"{error.message}\n")
+        return 1
 
 
 def _print_list(store: TemplateStore, console: Console) -> None:

@@ -59,11 +59,12 @@ def config(
     hostname: str,
     rootfs: Path,
     netns: Path,
-    cgroup: str,
+    cgroup: str | None,
     limits: Limits,
     init: Path,
 ) -> dict[str, Any]:
-    """`init` is a static binary on the host that reaps and else does nothing (catatonit)."""
+    """`init` is a static binary on the host that reaps and else does nothing (catatonit). Without a
+    cgroup there are no limits."""
     return {
         "ociVersion": "1.0.2",
         "hostname": hostname,
@@ -83,14 +84,14 @@ def config(
         },
         "mounts": _mounts(init),
         "linux": {
-            "cgroupsPath": cgroup,
+            **({"cgroupsPath": cgroup} if cgroup is not None else {}),
             "uidMappings": [_ID_MAPPING],
             "gidMappings": [_ID_MAPPING],
             "namespaces": [
                 *({"type": kind} for kind in ("user", "pid", "mount", "ipc", "uts", "cgroup")),
                 {"type": "network", "path": str(netns)},
             ],
-            "resources": _resources(limits),
+            "resources": _resources(limits) if cgroup is not None else {},
             "seccomp": seccomp.oci(platform.machine()),
             "maskedPaths": _MASKED,
             "readonlyPaths": _READ_ONLY,

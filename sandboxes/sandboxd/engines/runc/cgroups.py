@@ -21,7 +21,7 @@ from pathlib import Path
 
 from sandboxes.errors import Internal, Unsupported
 
-__all__ = ["Cgroups", "SandboxCgroup", "kill_all", "populated"]
+__all__ = ["Cgroups", "ExecCgroup", "SandboxCgroup"]
 
 _POLL_S = 0.002
 _LIMIT_CONTROLLERS = ("memory", "pids", "cpu")
@@ -114,6 +114,9 @@ class SandboxCgroup:
     def unified(self) -> Path:
         return self.cgroups.unified / self.path[1:]
 
+    def attach(self, init_pid: int) -> None:
+        """Nothing to do: runc has put it there."""
+
     def v1_tasks(self) -> list[str]:
         """The files through which a process joins the sandbox's v1 cgroups."""
         return [str(root / self.path[1:] / "tasks") for root in self.cgroups.v1.values()]
@@ -126,14 +129,15 @@ class SandboxCgroup:
         unified = next((line[3:] for line in text.splitlines() if line.startswith("0::")), "")
         return f"{unified}/".startswith(f"{self.path}/")
 
-    def make_exec(self, name: str) -> Path:
+    def make_exec(self, name: str) -> ExecCgroup:
         path = self.unified / name
         path.mkdir()
-        return path
+        return ExecCgroup(path)
 
-    def execs(self) -> set[Path]:
+    def execs(self) -> set[ExecCgroup]:
         with contextlib.suppress(FileNotFoundError):
-            return {Path(entry.path) for entry in os.scandir(self.unified) if entry.is_dir()}
+            entries = os.scandir(self.unified)
+            return {ExecCgroup(Path(entry.path)) for entry in entries if entry.is_dir()}
         return set()
 
     def frozen(self) -> bool:
@@ -157,7 +161,7 @@ class SandboxCgroup:
 
     async def kill(self, timeout_s: float = 10.0) -> None:
         """SIGKILL to all of the sandbox, frozen or not; returns when none is left."""
-        await kill_all(self.unified, timeout_s)
+        await _kill_all(self.unified, timeout_s)
 
     async def remove(self, timeout_s: float = 5.0) -> None:
         """Idempotent. The processes must be gone."""
@@ -169,7 +173,7 @@ class SandboxCgroup:
                     raise Internal(f"The cgroup {top} can't be removed: something still uses it.")
                 await asyncio.sleep(_POLL_S)
 
-    def kill_v1_stragglers(self) -> None:
+    def kill_stragglers(self) -> None:
         """Processes that reached a v1 cgroup of the sandbox but not its unified one: runc's own
         children, if it was killed while it set up."""
         for root in self.cgroups.v1.values():
@@ -178,8 +182,53 @@ class SandboxCgroup:
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(int(pid), 9)
 
+    def cpu_seconds(self) -> float:
+        """Used so far."""
+        if folder := self._v1("cpuacct"):
+            return int((folder / "cpuacct.usage").read_text()) / 1e9
+        return _fields(self.unified / "cpu.stat")["usage_usec"] / 1e6
 
-async def kill_all(path: Path, timeout_s: float = 10.0) -> None:
+    def memory_bytes(self) -> tuple[int, int]:
+        """(used without cache, cache)."""
+        if folder := self._v1("memory"):
+            total = int((folder / "memory.usage_in_bytes").read_text())
+            cache = _fields(folder / "memory.stat")["total_cache"]
+        else:
+            total = int((self.unified / "memory.current").read_text())
+            cache = _fields(self.unified / "memory.stat")["file"]
+        return max(0, total - cache), cache
+
+    def _v1(self, controller: str) -> Path | None:
+        root = self.cgroups.controller(controller)
+        return None if root is None else root / self.path[1:]
+
+
+@dataclass(frozen=True, slots=True)
+class ExecCgroup:
+    """The cgroup of one command and of all that it leaves running."""
+
+    directory: Path
+
+    def mark(self, fd: int) -> None:
+        os.close(fd)
+
+    async def kill(self) -> None:
+        """SIGKILL to all of it; returns when none is left. Idempotent."""
+        await _kill_all(self.directory)
+
+    def populated(self) -> bool:
+        try:
+            return _event(self.directory, "populated") == 1
+        except OSError:
+            return False
+
+    def remove(self) -> None:
+        """Stays while a process is in it."""
+        with contextlib.suppress(OSError):
+            self.directory.rmdir()
+
+
+async def _kill_all(path: Path, timeout_s: float = 10.0) -> None:
     """SIGKILL to every process in and below a cgroup2 directory; returns when none is left.
     Idempotent; a directory that is gone holds nobody."""
     try:
@@ -191,16 +240,12 @@ async def kill_all(path: Path, timeout_s: float = 10.0) -> None:
             raise Internal(f"{path} could not be killed ({error.strerror}).") from error
 
 
-def populated(path: Path) -> bool:
-    try:
-        return _event(path, "populated") == 1
-    except OSError:
-        return False
-
-
 def _event(path: Path, name: str) -> int:
-    fields = dict(line.split() for line in (path / "cgroup.events").read_text().splitlines())
-    return int(fields[name])
+    return _fields(path / "cgroup.events")[name]
+
+
+def _fields(path: Path) -> dict[str, int]:
+    return {k: int(v) for k, v in (line.split() for line in path.read_text().splitlines())}
 
 
 async def _until(condition: Callable[[], bool], timeout_s: float) -> None:

@@ -40,6 +40,7 @@ from sandboxes.sandboxd.engines.runc import bundle, execution, host, overlay, re
 from sandboxes.sandboxd.engines.runc.cgroups import Cgroups
 from sandboxes.sandboxd.engines.runc.commands import host_errors
 from sandboxes.sandboxd.engines.runc.filesystem import RuncFileSystem
+from sandboxes.sandboxd.engines.runc.groups import Groups
 from sandboxes.sandboxd.engines.runc.network import Network
 from sandboxes.sandboxd.engines.runc.process import Descriptor
 from sandboxes.sandboxd.engines.runc.records import (
@@ -48,6 +49,8 @@ from sandboxes.sandboxd.engines.runc.records import (
     SnapshotFile,
     boot_id,
 )
+from sandboxes.sandboxd.engines.runc.rootless.holder import Holder
+from sandboxes.sandboxd.engines.runc.rootless.processes import NamespaceGroups
 from sandboxes.sandboxd.engines.runc.sandbox import Paths, RuncSandbox
 from sandboxes.sandboxd.engines.runc.snapshots import SnapshotStore, copy_tree
 from sandboxes.sandboxd.engines.runc.spawner.kernel import new_session_keyring
@@ -63,6 +66,12 @@ _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 _RUN_DIR = Path("/run/skillyard")
+_WITHOUT_ROOT = {
+    "resource_limits": "Only root can limit memory, processes and CPU of a sandbox; run sandboxd as "
+    "root for that.",
+    "pause": "A paused sandbox keeps its memory until this host restarts or the account's processes "
+    "are ended. Its processes are stopped by a signal, which those that watch others can notice.",
+}
 _CONCURRENT_CHANGES = 4
 """More creates or destroys at once only wait for each other in the kernel."""
 
@@ -70,20 +79,25 @@ _CONCURRENT_CHANGES = 4
 class RuncEngine(Engine):
     name = "runc"
 
-    def __init__(self, *, data_dir: Path, templates_dir: Path) -> None:
+    def __init__(
+        self, *, data_dir: Path, templates_dir: Path, holder: Holder | None = None
+    ) -> None:
+        """`holder`: this process runs without root, inside those namespaces."""
         data_dir = data_dir.absolute()
         self.data_dir = data_dir
-        self._paths = Paths(data_dir)
+        self._holder = holder
+        self._paths = Paths(data_dir, Path(holder.mounts) if holder and holder.mounts else None)
         self._templates = TemplateStore(templates_dir)
         self._trash = Trash(self._paths.trash)
         self._snapshots = SnapshotStore(self._paths.snapshots, self._trash)
         self._spawner = SpawnerClient(self._paths.spawner)
         key = hashlib.sha256(os.fsencode(data_dir)).hexdigest()[:8]
         self._parent = f"skillyard-{key}"
-        # On /run, because network namespaces and routes end with the boot that made them.
-        self._network_dir = _RUN_DIR / f"network-{key}"
-        self._network = Network(self._network_dir)
-        self._cgroups: Cgroups
+        # On /run, because network namespaces and routes end with the boot that made them. In a
+        # holder they end with it, wherever they were mounted, and routes there are none.
+        self._network_dir = data_dir / "network" if holder else _RUN_DIR / f"network-{key}"
+        self._network = Network(self._network_dir, links=holder is None)
+        self._cgroups: Groups
         self._sandboxes: dict[str, RuncSandbox] = {}
         self._changes = asyncio.Semaphore(_CONCURRENT_CHANGES)
         self._lock: Descriptor | None = None
@@ -91,11 +105,14 @@ class RuncEngine(Engine):
     # Life of the engine
 
     async def start(self) -> list[AdoptedSandbox]:
-        host.check(self._paths.data)
-        self._cgroups = Cgroups.probe(self._parent)
-        for problem in (host.make_room_for_watches(), host.others_with_our_ids()):
-            if problem:
-                _log.warning(problem)
+        host.check(self._paths.data, passable=self._paths.mounts is not None)
+        if self._holder is None:
+            self._cgroups = Cgroups.probe(self._parent)
+            for problem in (host.make_room_for_watches(), host.others_with_our_ids()):
+                if problem:
+                    _log.warning(problem)
+        else:
+            self._cgroups = NamespaceGroups()
         self._take_folders()
         # What runs below us inherits it, so it must hold nothing of whoever started us.
         new_session_keyring()
@@ -145,6 +162,8 @@ class RuncEngine(Engine):
                 self._network_dir.rmdir()
         for sandbox in self._sandboxes.values():
             sandbox.let_go()
+        if self._holder is not None and not self._sandboxes:
+            self._holder.end()
         self._sandboxes.clear()
         if self._lock is not None:
             self._lock.close()
@@ -173,12 +192,13 @@ class RuncEngine(Engine):
             inbound_token=True,
             network_update=network["network_update"],
             terminal=True,
-            resource_limits=True,
+            resource_limits=self._holder is None,
             notes=self._network.notes()
             | {
                 "snapshot_keeps_processes": "A snapshot holds files; processes start anew.",
                 "pause": "A paused sandbox keeps its memory until this host restarts.",
-            },
+            }
+            | ({} if self._holder is None else _WITHOUT_ROOT),
         )
 
     # Life of a sandbox
@@ -210,7 +230,7 @@ class RuncEngine(Engine):
                         "hostname": f"{spec.id}\n",
                     }
                 )
-                await sandbox.mount(layers)
+                await sandbox.mount(layers, rootless=self._holder is not None)
                 config = bundle.config(
                     hostname=spec.id,
                     rootfs=sandbox.merged,

@@ -8,12 +8,11 @@ import functools
 import itertools
 import os
 import time
-from pathlib import Path
 from typing import Any
 
 from sandboxes.errors import InvalidRequest, SandboxError, Terminal
 from sandboxes.sandboxd.engines.base import ProcessSpec
-from sandboxes.sandboxd.engines.runc.cgroups import kill_all
+from sandboxes.sandboxd.engines.runc.groups import ExecGroup
 from sandboxes.sandboxd.engines.runc.process import Descriptor, RuncProcess, make_pipe
 from sandboxes.sandboxd.engines.runc.sandbox import RuncSandbox
 from sandboxes.sandboxd.engines.runc.spawning import SpawnerClient
@@ -30,14 +29,14 @@ async def start(spawner: SpawnerClient, sandbox: RuncSandbox, process: ProcessSp
     init = sandbox.init_pidfd
     request = _request(sandbox, process)
     try:
-        cgroup = sandbox.cgroup.make_exec(f"exec-{_RUN}-{next(_numbers)}")
+        group = sandbox.cgroup.make_exec(f"exec-{_RUN}-{next(_numbers)}")
     except FileNotFoundError:
         raise Terminal(f"The sandbox {sandbox.id} has died; create a new one.") from None
     try:
-        return await _start(spawner, sandbox, process, request, cgroup, init)
+        return await _start(spawner, sandbox, process, request, group, init)
     except BaseException:
-        # Whatever is on its way in that cgroup is not wanted any more.
-        await asyncio.shield(_clear(sandbox, cgroup))
+        # Whatever is on its way in that group is not wanted any more.
+        await asyncio.shield(_clear(sandbox, group))
         raise
 
 
@@ -46,7 +45,7 @@ async def _start(
     sandbox: RuncSandbox,
     process: ProcessSpec,
     request: dict[str, Any],
-    cgroup: Path,
+    group: ExecGroup,
     init: int,
 ) -> RuncProcess:
     theirs: list[Descriptor] = []
@@ -59,21 +58,22 @@ async def _start(
         for name in ("stdout", "stderr"):
             outputs[name], write = make_pipe(ours=0)
             theirs.append(write)
-    directory = Descriptor(os.open(cgroup, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC))
+    places: list[Descriptor] = []
+    if group.directory is not None:
+        flags = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
+        places.append(Descriptor(os.open(group.directory, flags)))
+    request["marked"] = group.directory is None
     try:
-        fds = [init, directory.fileno(), *(end.fileno() for end in theirs)]
-        spawned = await spawner.spawn(request, fds)
+        fds = [end.fileno() for end in (*places, *theirs)]
+        spawned = await spawner.spawn(request, [init, *fds], on_mark=group.mark)
     finally:
-        directory.close()
-        for end in theirs:
+        for end in (*places, *theirs):
             end.close()
     for fd in spawned.fds:
         os.set_blocking(fd, False)
         outputs["terminal"] = Descriptor(fd)
-    on_exit = functools.partial(sandbox.tidy_execs, cgroup)
-    return RuncProcess(
-        spawner, spawned, cgroup=cgroup, stdin=stdin, outputs=outputs, on_exit=on_exit
-    )
+    on_exit = functools.partial(sandbox.tidy_execs, group)
+    return RuncProcess(spawner, spawned, group=group, stdin=stdin, outputs=outputs, on_exit=on_exit)
 
 
 def _request(sandbox: RuncSandbox, process: ProcessSpec) -> dict[str, Any]:
@@ -94,7 +94,7 @@ def _request(sandbox: RuncSandbox, process: ProcessSpec) -> dict[str, Any]:
     }
 
 
-async def _clear(sandbox: RuncSandbox, cgroup: Path) -> None:
+async def _clear(sandbox: RuncSandbox, group: ExecGroup) -> None:
     with contextlib.suppress(SandboxError):
-        await kill_all(cgroup)
-    sandbox.tidy_execs(cgroup)
+        await group.kill()
+    sandbox.tidy_execs(group)

@@ -6,6 +6,7 @@ import os
 import platform
 import re
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 from sandboxes.errors import Unsupported
@@ -16,7 +17,11 @@ __all__ = [
     "INIT",
     "PACKAGES",
     "check",
+    "closed_parents",
+    "data_dir_problems",
+    "kernel_problems",
     "make_room_for_watches",
+    "missing_programs",
     "others_with_our_ids",
     "prepare_folder",
 ]
@@ -40,9 +45,16 @@ _NEEDED_CAPABILITIES = {
 }
 
 
-def check(data_dir: Path) -> None:
-    """Raises one Unsupported with a sentence for each thing that is missing."""
-    problems = [*_programs(), *_kernel(), *_privileges(), *_data_dir(data_dir)]
+def check(data_dir: Path, *, passable: bool = False) -> None:
+    """Raises one Unsupported with a sentence for each thing that is missing. `passable`: sandboxes
+    need not pass through the folders above the data directory."""
+    problems = [
+        *missing_programs(PACKAGES),
+        *kernel_problems(),
+        *_privileges(),
+        *data_dir_problems(data_dir),
+        *([] if passable else _closed_parents(data_dir)),
+    ]
     if problems:
         raise Unsupported(" ".join(problems))
 
@@ -87,14 +99,14 @@ def prepare_folder(path: Path, mode: int) -> None:
     path.chmod(mode)
 
 
-def _programs() -> list[str]:
-    missing = [package for program, package in PACKAGES.items() if not shutil.which(program)]
+def missing_programs(packages: Mapping[str, str]) -> list[str]:
+    missing = [package for program, package in packages.items() if not shutil.which(program)]
     if not missing:
         return []
-    return [f"Programs are missing; run `apt-get install {' '.join(missing)}`."]
+    return [f"Programs are missing; run `apt-get install {' '.join(dict.fromkeys(missing))}`."]
 
 
-def _kernel() -> list[str]:
+def kernel_problems() -> list[str]:
     problems = []
     found = re.match(r"(\d+)\.(\d+)", platform.release())
     if platform.system() != "Linux" or not found:
@@ -129,22 +141,30 @@ def _privileges() -> list[str]:
     return [f"sandboxd lacks {', '.join(missing)}; give them to its service or container."]
 
 
-def _data_dir(data_dir: Path) -> list[str]:
+def data_dir_problems(data_dir: Path) -> list[str]:
     text = str(data_dir)
-    problems = []
     if len(text) > MAX_DATA_DIR_CHARS or set(text) & set(":,\\ \n"):
-        problems.append(
+        return [
             f"The data directory {text!r} must have at most {MAX_DATA_DIR_CHARS} characters, "
             "and none of them a blank, colon, comma or backslash; choose another."
-        )
-    closed = [
+        ]
+    return []
+
+
+def closed_parents(data_dir: Path) -> list[str]:
+    """The folders above it that the root of a sandbox can't pass through."""
+    return [
         str(parent)
         for parent in data_dir.parents
         if parent.exists() and not parent.stat().st_mode & 0o001
     ]
-    if closed:
-        problems.append(
-            f"Root of a sandbox must be able to pass through {', '.join(closed)}; "
-            f"run `chmod o+x {' '.join(closed)}` or choose another data directory."
-        )
-    return problems
+
+
+def _closed_parents(data_dir: Path) -> list[str]:
+    closed = closed_parents(data_dir)
+    if not closed:
+        return []
+    return [
+        f"Root of a sandbox must be able to pass through {', '.join(closed)}; "
+        f"run `chmod o+x {' '.join(closed)}` or choose another data directory."
+    ]

@@ -29,11 +29,19 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 async def mount(
-    target: Path, *, layers: Sequence[Path], upper: Path, work: Path, volatile: bool = True
+    target: Path,
+    *,
+    layers: Sequence[Path],
+    upper: Path,
+    work: Path,
+    rootless: bool = False,
+    volatile: bool = True,
 ) -> None:
-    """`layers` from the top down."""
+    """`layers` from the top down. In a user namespace (`rootless`) its marks are xattrs of users,
+    with which the kernel permits no `redirect_dir`."""
     lower = ":".join(str(path) for path in layers)
-    options = f"lowerdir={lower},upperdir={upper},workdir={work},redirect_dir=on,index=off"
+    options = f"lowerdir={lower},upperdir={upper},workdir={work},index=off"
+    options += ",userxattr" if rootless else ",redirect_dir=on"
     if volatile:
         options += ",volatile"
     await asyncio.to_thread(_mount, str(target), options)

@@ -10,11 +10,10 @@ import struct
 import termios
 import time
 from collections.abc import AsyncIterator, Callable
-from pathlib import Path
 
 from sandboxes.errors import Conflict, InvalidRequest, NotFound
 from sandboxes.sandboxd.engines.base import ExitStatus, RunningProcess, WindowSize
-from sandboxes.sandboxd.engines.runc.cgroups import kill_all
+from sandboxes.sandboxd.engines.runc.groups import ExecGroup
 from sandboxes.sandboxd.engines.runc.spawning import Spawned, SpawnerClient
 
 __all__ = ["Descriptor", "RuncProcess", "make_pipe"]
@@ -61,7 +60,7 @@ class RuncProcess(RunningProcess):
         spawner: SpawnerClient,
         spawned: Spawned,
         *,
-        cgroup: Path,
+        group: ExecGroup,
         stdin: Descriptor | None,
         outputs: dict[str, Descriptor],
         on_exit: Callable[[], None],
@@ -70,7 +69,7 @@ class RuncProcess(RunningProcess):
         self._spawner = spawner
         self._id = spawned.id
         self._exited = spawned.exited
-        self._cgroup = cgroup
+        self._group = group
         self._outputs = outputs
         self._terminal = outputs.get("terminal")
         self._stdin = self._terminal or stdin
@@ -185,7 +184,7 @@ class RuncProcess(RunningProcess):
         await self._spawner.signal(self._id, signal)
 
     async def kill_tree(self) -> None:
-        await kill_all(self._cgroup)
+        await self._group.kill()
         # Dead is not yet reaped: the exit is told a moment later.
         await asyncio.wait([self._exited])
 

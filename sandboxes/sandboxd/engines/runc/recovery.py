@@ -11,7 +11,7 @@ import logging
 
 from sandboxes.network import CLOSED
 from sandboxes.sandboxd.engines.base import Limits
-from sandboxes.sandboxd.engines.runc.cgroups import Cgroups
+from sandboxes.sandboxd.engines.runc.groups import Groups
 from sandboxes.sandboxd.engines.runc.records import Phase, SandboxRecord
 from sandboxes.sandboxd.engines.runc.sandbox import Paths, RuncSandbox
 
@@ -20,7 +20,7 @@ __all__ = ["recover"]
 _log = logging.getLogger(__name__)
 
 
-def recover(paths: Paths, cgroups: Cgroups) -> dict[str, RuncSandbox]:
+def recover(paths: Paths, cgroups: Groups) -> dict[str, RuncSandbox]:
     """All sandboxes by id. Those in another phase than running are to be destroyed."""
     names = {entry.name for entry in paths.sandboxes.iterdir()}
     names |= cgroups.existing() | {entry.name for entry in paths.runc.iterdir()}
@@ -30,7 +30,7 @@ def recover(paths: Paths, cgroups: Cgroups) -> dict[str, RuncSandbox]:
     return found
 
 
-def _look_at(name: str, paths: Paths, cgroups: Cgroups) -> RuncSandbox:
+def _look_at(name: str, paths: Paths, cgroups: Groups) -> RuncSandbox:
     try:
         record = SandboxRecord.load(paths.sandbox(name) / "engine.json")
     except (OSError, ValueError, KeyError, TypeError):

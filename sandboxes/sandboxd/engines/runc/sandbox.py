@@ -23,8 +23,8 @@ from typing import Any
 from sandboxes.errors import Conflict, NotFound, Terminal
 from sandboxes.sandboxd.engines.runc import overlay
 from sandboxes.sandboxd.engines.runc.bundle import ID_OFFSET
-from sandboxes.sandboxd.engines.runc.cgroups import SandboxCgroup, populated
 from sandboxes.sandboxd.engines.runc.commands import command
+from sandboxes.sandboxd.engines.runc.groups import ExecGroup, SandboxGroup
 from sandboxes.sandboxd.engines.runc.records import Phase, SandboxRecord, process_start
 from sandboxes.sandboxd.engines.runc.trash import Trash
 
@@ -36,6 +36,8 @@ class Paths:
     """The folders of one data directory."""
 
     data: Path
+    mounts: Path | None = None
+    """Where the roots are mounted, if not in the sandboxes' own folders."""
 
     @property
     def sandboxes(self) -> Path:
@@ -65,9 +67,14 @@ class Paths:
     def sandbox(self, sandbox_id: str) -> Path:
         return self.sandboxes / sandbox_id
 
+    def merged(self, sandbox_id: str) -> Path:
+        if self.mounts is not None:
+            return self.mounts / sandbox_id
+        return self.sandbox(sandbox_id) / "merged"
+
 
 class RuncSandbox:
-    def __init__(self, record: SandboxRecord, paths: Paths, cgroup: SandboxCgroup) -> None:
+    def __init__(self, record: SandboxRecord, paths: Paths, cgroup: SandboxGroup) -> None:
         self.record = record
         self.cgroup = cgroup
         self.changing = asyncio.Lock()
@@ -75,10 +82,11 @@ class RuncSandbox:
         self.proxy_env: dict[str, str] = {}
         self.cpu_sample: tuple[float, float] | None = None
         self._folder = paths.sandbox(record.id)
+        self._merged = paths.merged(record.id)
         self._runc = ("runc", "--root", paths.runc)
         self._init: int | None = None
-        self._lingering: set[Path] = set()
-        """Cgroups of commands that ended, with children still running, as far as is known."""
+        self._lingering: set[ExecGroup] = set()
+        """Groups of commands that ended, with children still running, as far as is known."""
 
     @property
     def id(self) -> str:
@@ -90,7 +98,7 @@ class RuncSandbox:
 
     @property
     def merged(self) -> Path:
-        return self._folder / "merged"
+        return self._merged
 
     def save(self, **changes: Any) -> None:
         self.record = dataclasses.replace(self.record, **changes)
@@ -107,8 +115,9 @@ class RuncSandbox:
     def make_upper(self, files: dict[str, str]) -> None:
         """`files`: path below /etc to content. Laid into the upper layer before it is mounted, so
         that no link of the image is ever followed."""
-        for name in ("upper", "work", "merged", "bundle"):
+        for name in ("upper", "work", "bundle"):
             (self._folder / name).mkdir(mode=0o755)
+        self.merged.mkdir(mode=0o755)
         etc = self.upper / "etc"
         etc.mkdir(mode=0o755)
         for name, text in files.items():
@@ -118,9 +127,13 @@ class RuncSandbox:
         for folder in (self.upper, etc):
             os.chown(folder, ID_OFFSET, ID_OFFSET)
 
-    async def mount(self, layers: Sequence[Path]) -> None:
+    async def mount(self, layers: Sequence[Path], *, rootless: bool = False) -> None:
         await overlay.mount(
-            self.merged, layers=layers, upper=self.upper, work=self._folder / "work"
+            self.merged,
+            layers=layers,
+            upper=self.upper,
+            work=self._folder / "work",
+            rootless=rootless,
         )
 
     async def run(self, config: dict[str, Any]) -> None:
@@ -149,7 +162,8 @@ class RuncSandbox:
             os.close(pidfd)
             return
         self._init = pidfd
-        self._lingering = self.cgroup.execs()
+        self.cgroup.attach(self.record.init_pid)
+        self._lingering = set(self.cgroup.execs())
 
     @property
     def init_pidfd(self) -> int:
@@ -167,14 +181,13 @@ class RuncSandbox:
         poll.register(self._init, select.POLLIN)
         return bool(poll.poll(0))
 
-    def tidy_execs(self, ended: Path) -> None:
-        """After the end of the command of that cgroup. As long as children that it left behind
-        run, the cgroup stays for them."""
+    def tidy_execs(self, ended: ExecGroup) -> None:
+        """After the end of the command of that group. As long as children that it left behind
+        run, the group stays for them."""
         self._lingering.add(ended)
-        for cgroup in [path for path in self._lingering if not populated(path)]:
-            self._lingering.discard(cgroup)
-            with contextlib.suppress(OSError):
-                cgroup.rmdir()
+        for group in [group for group in self._lingering if not group.populated()]:
+            self._lingering.discard(group)
+            group.remove()
 
     def open_root(self) -> int:
         try:
@@ -186,7 +199,7 @@ class RuncSandbox:
 
     async def end_processes(self) -> None:
         """Idempotent, from any state that a crash may have left."""
-        self.cgroup.kill_v1_stragglers()
+        self.cgroup.kill_stragglers()
         await self.cgroup.kill()
         if (Path(str(self._runc[2])) / self.id).exists():
             await command(*self._runc, "delete", "--force", self.id)
@@ -199,11 +212,17 @@ class RuncSandbox:
             self._init = None
 
     async def unmount(self) -> None:
-        for point in overlay.mounts_under(self._folder):
+        points = overlay.mounts_under(self._folder)
+        if self.merged.parent != self._folder:
+            points.append(self.merged)
+        for point in points:
             await overlay.unmount(point)
 
     async def discard(self, trash: Trash) -> None:
         """The last of it: cgroups, then the folder and with it the record."""
         await self.cgroup.remove()
+        if self.merged.parent != self._folder:
+            with contextlib.suppress(FileNotFoundError):
+                self.merged.rmdir()
         with contextlib.suppress(FileNotFoundError):
             trash.take(self._folder)

@@ -13,15 +13,12 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import pyseccomp
-
 __all__ = ["compiled", "oci"]
 
 _ARCHITECTURES = {"x86_64": "SCMP_ARCH_X86_64", "aarch64": "SCMP_ARCH_AARCH64"}
-_COMPARISONS = {
-    "SCMP_CMP_EQ": pyseccomp.EQ,
-    "SCMP_CMP_MASKED_EQ": pyseccomp.MASKED_EQ,
-}
+_COMPARISONS = {"SCMP_CMP_EQ": "EQ", "SCMP_CMP_MASKED_EQ": "MASKED_EQ"}
+"""To their names in pyseccomp, which is imported late: it wants libseccomp, and a host without that
+is to be told so by `host.check`."""
 
 
 @functools.cache
@@ -52,6 +49,8 @@ def oci(machine: str) -> dict[str, Any]:
 
 def compiled() -> bytes:
     """The same as an array of `struct sock_filter` for this machine."""
+    import pyseccomp
+
     profile = _profile()
     filter_ = pyseccomp.SyscallFilter(pyseccomp.ERRNO(errno.ENOSYS))
     # Frees the process from any privilege question: no_new_privs is set by whoever loads it.
@@ -70,7 +69,7 @@ def compiled() -> bytes:
             filter_,
             pyseccomp.ALLOW,
             rule["name"],
-            pyseccomp.Arg(when["index"], _COMPARISONS[when["op"]], *values),
+            pyseccomp.Arg(when["index"], getattr(pyseccomp, _COMPARISONS[when["op"]]), *values),
         )
     with tempfile.TemporaryFile() as file:
         filter_.export_bpf(file)
@@ -80,5 +79,7 @@ def compiled() -> bytes:
 
 def _add(filter_: Any, action: Any, name: str, *arguments: Any) -> None:
     """Calls that the installed libseccomp does not know are left to the default: ENOSYS."""
+    import pyseccomp
+
     if pyseccomp.resolve_syscall(pyseccomp.system_arch(), name) != -1:
         filter_.add_rule(action, name, *arguments)

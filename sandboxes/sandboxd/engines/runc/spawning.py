@@ -10,7 +10,7 @@ import json
 import os
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from sandboxes.errors import (
 from sandboxes.sandboxd.engines.runc import seccomp
 from sandboxes.sandboxd.engines.runc.bundle import CAPABILITIES
 from sandboxes.sandboxd.engines.runc.records import process_start, write_json
+from sandboxes.sandboxd.engines.runc.waiting import outcome
 
 __all__ = ["Spawned", "SpawnerClient"]
 
@@ -59,6 +60,7 @@ class SpawnerClient:
         self._pid_file = pid_file
         self._ids = itertools.count(1)
         self._starting: dict[int, asyncio.Future[Spawned]] = {}
+        self._marks: dict[int, Callable[[int], None]] = {}
         self._exits: dict[int, asyncio.Future[int]] = {}
         self._socket: socket.socket | None = None
         self._process: asyncio.subprocess.Process | None = None
@@ -84,21 +86,28 @@ class SpawnerClient:
             self._process = None
         self._pid_file.unlink(missing_ok=True)
 
-    async def spawn(self, request: dict[str, Any], fds: Sequence[int]) -> Spawned:
-        """The descriptors stay the caller's. Raises what the spawner reports."""
+    async def spawn(
+        self, request: dict[str, Any], fds: Sequence[int], *, on_mark: Callable[[int], None]
+    ) -> Spawned:
+        """The descriptors stay the caller's. Raises what the spawner reports. `on_mark` gets the
+        namespace of a request that is to be `marked`; until it is known what became of that one, a
+        cancelled caller waits."""
         spawn_id = next(self._ids)
         loop = asyncio.get_running_loop()
         started: asyncio.Future[Spawned] = loop.create_future()
         async with self._lock:
             await self._ensure()
             self._starting[spawn_id] = started
+            if request["marked"]:
+                self._marks[spawn_id] = on_mark
             try:
                 await self._send(request | {"op": "spawn", "id": spawn_id}, fds)
             except BaseException:
                 del self._starting[spawn_id]
+                self._marks.pop(spawn_id, None)
                 raise
         try:
-            return await started
+            return await (outcome(started) if request["marked"] else started)
         except asyncio.CancelledError:
             if not started.cancelled() and started.done() and not started.exception():
                 for fd in started.result().fds:
@@ -180,6 +189,9 @@ class SpawnerClient:
             if exited is not None and not exited.done():
                 exited.set_result(message["status"])
             return
+        if "marked" in message:
+            self._marks.pop(message["marked"])(fds.pop())
+            return
         started = self._starting.pop(message.get("started") or message["failed"], None)
         if "started" in message:
             exited = asyncio.get_running_loop().create_future()
@@ -188,6 +200,7 @@ class SpawnerClient:
                 started.set_result(Spawned(message["started"], message["pid"], fds, exited))
                 return
         elif started is not None and not started.done():
+            self._marks.pop(message["failed"], None)
             kind = _ERRORS.get(message["kind"], Internal)
             started.set_exception(kind(message["message"]))
         for fd in fds:
@@ -209,4 +222,5 @@ class SpawnerClient:
                 )
                 exited.exception()
         self._starting.clear()
+        self._marks.clear()
         self._exits.clear()

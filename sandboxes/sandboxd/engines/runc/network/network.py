@@ -43,12 +43,17 @@ log = logging.getLogger(__name__)
 DEFAULT_POOL = "10.213.0.0/16"
 _PROXY_PORT = 3128
 _RESTORE_EVERY_S = 60.0
+_PROXY_ONLY = (
+    "Only programs that use the proxy in HTTP_PROXY and HTTPS_PROXY reach the network, as pip, apt, "
+    "npm, git and curl do; run sandboxd as root for all others."
+)
 
 
 class Network:
     """`directory` holds the namespaces and records of this sandboxd and has to be on /run or
     another place that a reboot clears. `pool` is cut into pairs of addresses, one a sandbox with
-    a link; it may be shared by several sandboxds of a host.
+    a link; it may be shared by several sandboxds of a host. Without `links` (no root) all that a
+    policy opens is reached through the proxy.
 
     Safe for concurrent use; work on one sandbox is done in order.
     """
@@ -60,6 +65,7 @@ class Network:
         pool: str = DEFAULT_POOL,
         resolvers: Resolvers | None = None,
         resolve: Resolve = resolve_on_host,
+        links: bool = True,
     ) -> None:
         tag = hashlib.sha256(os.fsencode(directory)).hexdigest()[:6]
         self._records = Records(directory)
@@ -68,6 +74,7 @@ class Network:
         self._next_slot = int(tag, 16) % self._slots
         self._resolvers = resolvers or Resolvers()
         self._resolve = resolve
+        self._with_links = links
         self._proxies: dict[str, Proxy] = {}
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._links = asyncio.Lock()
@@ -75,7 +82,7 @@ class Network:
 
     def capabilities(self) -> dict[str, bool]:
         """Named as in `Capabilities`."""
-        rules = shutil.which("nft") is not None and shutil.which("ip") is not None
+        rules = not self._missing()
         return {
             "outbound_switch": rules,
             "outbound_cidr_lists": rules,
@@ -85,14 +92,18 @@ class Network:
 
     def notes(self) -> dict[str, str]:
         """By capability, why one is missing or reduced on this host."""
-        missing = [
-            package
-            for tool, package in (("nft", "nftables"), ("ip", "iproute2"))
-            if shutil.which(tool) is None
-        ]
-        if missing:
+        if not self._with_links:
+            return {"outbound_switch": _PROXY_ONLY}
+        if missing := self._missing():
             return {"outbound_switch": f"Sandboxes stay offline; install {' and '.join(missing)}"}
         return {"outbound_switch": self._resolvers.note} if self._resolvers.note else {}
+
+    def _missing(self) -> list[str]:
+        """The packages that links need."""
+        if not self._with_links:
+            return []
+        needed = (("nft", "nftables"), ("ip", "iproute2"))
+        return [package for tool, package in needed if shutil.which(tool) is None]
 
     async def start(self, live_ids: Iterable[str]) -> None:
         """Take back what the previous sandboxd laid for these sandboxes, remove all else of it."""
@@ -107,6 +118,8 @@ class Network:
                 await self._lay(sandbox_id, record, record.policy)
             except Exception:
                 log.exception("the network of sandbox %s could not be taken back", sandbox_id)
+        if not self._with_links:
+            return
         known = {Link.of_slot(self._host, slot).name for slot in self._records.slots()}
         for name in await run_to_end(self._host.link_names):
             if name not in known:
@@ -167,7 +180,7 @@ class Network:
         """The variables that send programs through the proxy; empty if they need none, or if the
         sandbox's network was lost."""
         record = self._records.get(sandbox_id)
-        if record is None or not needs_proxy(record.policy):
+        if record is None or not self._needs_proxy(record.policy):
             return {}
         url = f"http://127.0.0.1:{record.proxy_port}"
         values = {"HTTP_PROXY": url, "HTTPS_PROXY": url, "NO_PROXY": "localhost,127.0.0.1"}
@@ -203,7 +216,7 @@ class Network:
     ) -> None:
         """Make what is there fit the policy, from any state. What closes comes before what opens."""
         namespace = self._records.namespace(sandbox_id)
-        link = needs_link(policy)
+        link = self._with_links and needs_link(policy)
         if (serving := self._proxies.get(sandbox_id)) is not None:
             serving.set_policy(policy)
         if not link and record.slot is not None:
@@ -213,9 +226,12 @@ class Network:
         if link:
             await self._lay_link(sandbox_id, record, namespace, running=running)
         # Once there, a proxy stays: programs that were told of it know no other way out.
-        proxy = needs_proxy(policy) or record.proxy_port is not None
+        proxy = self._needs_proxy(policy) or record.proxy_port is not None
         if proxy and sandbox_id not in self._proxies:
             await self._start_proxy(sandbox_id, record, namespace)
+
+    def _needs_proxy(self, policy: NetworkPolicy) -> bool:
+        return needs_proxy(policy) or (not self._with_links and needs_link(policy))
 
     async def _lay_link(
         self, sandbox_id: str, record: Record, namespace: Path, *, running: bool

@@ -173,6 +173,8 @@ def _this_task() -> asyncio.Task[None]:
 
 async def _linger(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Closing with something unread would reset the connection, and our answer with it."""
+    if writer.is_closing():
+        return
     if writer.can_write_eof():
         writer.write_eof()
     async with asyncio.timeout(_LINGER_S):

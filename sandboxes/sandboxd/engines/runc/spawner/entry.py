@@ -83,15 +83,30 @@ def enter(
         for path in request["cgroup_tasks"]:
             # cgroup v1's `tasks` moves one thread, without the wait that `cgroup.procs` costs.
             _write(path, b"0")
+        own = _namespaces_of_this_process() if request["marked"] else None
         kernel.enter_namespaces(fds[0])
+        mark = [] if own is None else [_mark(own)]
         for name, limit in _NAMESPACE_LIMITS.items():
             _write(name, limit, dir_fd=confinement.user_limits)
         child = _start_second(request, fds[1:], status, confinement)
-        status.send(json.dumps({"child": child}).encode())
+        socket.send_fds(status, [json.dumps({"child": child}).encode()], mark)
     except BaseException as error:
         _report(status, error)
     finally:
         os._exit(0)
+
+
+def _namespaces_of_this_process() -> int:
+    return os.open("/proc/self/ns", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+
+
+def _mark(own: int) -> int:
+    """A namespace that this command and its descendants alone are in, where no cgroup holds them
+    together. `own` was opened on the host, whose /proc still knows this process."""
+    kernel.new_cgroup_namespace()
+    namespace = os.open("cgroup", os.O_RDONLY | os.O_CLOEXEC, dir_fd=own)
+    os.close(own)
+    return namespace
 
 
 def _write(path: str, data: bytes, dir_fd: int | None = None) -> None:

@@ -19,6 +19,7 @@ _SYS_CLOSE_RANGE = 436
 
 CLONE_PARENT = 0x00008000
 CLONE_INTO_CGROUP = 0x200000000
+_CLONE_NEWCGROUP = 0x02000000
 _ALL_NAMESPACES = (
     0x10000000  # user
     | 0x00020000  # mount
@@ -26,7 +27,7 @@ _ALL_NAMESPACES = (
     | 0x40000000  # network
     | 0x08000000  # ipc
     | 0x04000000  # uts
-    | 0x02000000  # cgroup
+    | _CLONE_NEWCGROUP
 )
 
 _PR_SET_DUMPABLE = 4
@@ -80,6 +81,10 @@ def enter_namespaces(pidfd: int) -> None:
     """Into every namespace of that process at once (Linux 5.8); its pid namespace takes effect
     for children only."""
     _check(_libc.setns(pidfd, _ALL_NAMESPACES), "setns")
+
+
+def new_cgroup_namespace() -> None:
+    _check(_libc.unshare(_CLONE_NEWCGROUP), "unshare")
 
 
 def forbid_inspection() -> None:

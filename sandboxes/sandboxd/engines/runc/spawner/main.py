@@ -4,10 +4,12 @@ One SOCK_SEQPACKET socket to sandboxd, one JSON object a message; descriptors tr
 
 in:   {"op": "configure", "capabilities": [int], "seccomp": base64}
       {"op": "spawn", "id": int, ...}          + pidfd of the sandbox's init, directory of the exec's
-                                                 cgroup, stdin, stdout, stderr (not for a terminal)
+                                                 cgroup (unless it is to be marked by a namespace),
+                                                 stdin, stdout, stderr (not for a terminal)
       {"op": "signal", "id": int, "signal": int}
       {"op": "memfd"}                          + a memfd that holds a larger message, then its own
-out:  {"started": id, "pid": int}              + the terminal's master, for a terminal
+out:  {"marked": id}                           + its cgroup namespace, before all else
+      {"started": id, "pid": int}              + the terminal's master, for a terminal
       {"failed": id, "kind": str, "message": str}
       {"exited": id, "status": int}              as waitpid reports it
 
@@ -115,7 +117,8 @@ class Spawner:
     def _spawn(self, request: dict[str, Any], fds: list[int]) -> None:
         if self._confinement is None:
             raise RuntimeError("spawn came before configure")
-        pidfd, cgroup, *stdio = fds
+        pidfd, *stdio = fds
+        cgroup = None if request["marked"] else stdio.pop(0)
         if not request["terminal"] and len(stdio) == 2:
             stdio.insert(0, self._devnull)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -148,6 +151,9 @@ class Spawner:
         message = json.loads(data)
         if "child" in message:
             birth.pid = message["child"]
+            if fds:
+                self._tell({"marked": birth.id}, fds)
+                os.close(fds[0])
         elif "ready" in message:
             birth.ready, birth.ready_fds = message, fds
         elif "error" in message:
