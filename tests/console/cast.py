@@ -92,4 +92,6 @@ def make_world(name: str) -> World:
         in_space = None if role == Role.ADMIN else space
         Membership.objects.create(user=user, tenant=tenant, space=in_space, role=role)
         people[role] = user
-    return World(tenant, space, backend, skill, version, build, release, session, key, report, people)
+    return World(
+        tenant, space, backend, skill, version, build, release, session, key, report, people
+    )
