@@ -1,4 +1,4 @@
-"""The ASGI entry point: the gateway, the API, and Django's pages beside them."""
+"""The ASGI entry point: the gateway, the API, previews of ports, and Django's pages beside them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ pages = get_asgi_application()
 from console.api.handler import ApiHandler  # noqa: E402 (needs the apps that are loaded above)
 from console.fleet.runtime import close_shared_runtime  # noqa: E402
 from console.gateway.app import GatewayApp, is_for_gateway  # noqa: E402
+from console.web.preview.app import PreviewApp, is_preview  # noqa: E402
 
 api = ApiHandler()
 gateway = GatewayApp()
+preview = PreviewApp()
 
 
 async def application(scope: Any, receive: Any, send: Any) -> None:
@@ -24,6 +26,8 @@ async def application(scope: Any, receive: Any, send: Any) -> None:
         await _lifespan(receive, send)
     elif is_for_gateway(scope):
         await gateway(scope, receive, send)
+    elif is_preview(scope):
+        await preview(scope, receive, send)
     elif scope["type"] == "http" and scope["path"].startswith("/api/"):
         await api(scope, receive, send)
     else:

@@ -12,9 +12,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from console.fleet.database import Database
 from console.gateway.catalog import catalog_routes
 from console.gateway.control import sandbox_routes
-from console.gateway.database import Database
 from console.gateway.dataplane import host_is_ours, serve, signer
 from console.gateway.replies import NO_RETRY, refusal
 from sandboxes.errors import InvalidRequest, SandboxError

@@ -6,10 +6,10 @@ import time
 from collections import OrderedDict
 from dataclasses import dataclass
 
+from console.fleet.database import Database
 from console.fleet.models import Backend
 from console.fleet.runtime import shared_runtime
 from console.gateway.caller import protocol_of
-from console.gateway.database import Database
 from console.gateway.models import GatewaySandbox
 from sandboxes.client import ProtocolAccess
 from sandboxes.types import Sandbox

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from typing import Any
 
@@ -59,6 +60,10 @@ OURS = frozenset(
 
 log = logging.getLogger(__name__)
 
+_FRAMING = (b"content-length", b"transfer-encoding")
+_HEAD_END = re.compile(rb"\n\r?\n")
+_MAX_HEAD_BYTES = 128 * 1024
+
 RawHeaders = list[tuple[bytes, bytes]]
 
 
@@ -110,7 +115,7 @@ async def relay_http(
 
     async def download() -> None:
         nonlocal started
-        async for event in _events(upstream, stream):
+        async for event in _answer(upstream, stream):
             if isinstance(event, h11.Response):
                 started = True
                 await send(
@@ -121,9 +126,7 @@ async def relay_http(
                     }
                 )
             else:
-                await send(
-                    {"type": "http.response.body", "body": bytes(event.data), "more_body": True}
-                )
+                await send({"type": "http.response.body", "body": event, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     try:
@@ -174,18 +177,75 @@ async def _left(receive: Receive) -> None:
         continue
 
 
-async def _events(
+async def _answer(
     upstream: h11.Connection, stream: ByteStream
-) -> AsyncIterator[h11.Response | h11.Data]:
-    """Of the final response; informational ones are for us alone."""
+) -> AsyncIterator[h11.Response | bytes]:
+    """The final response and its body; informational ones are for us alone.
+
+    h11 reads the head and chunked bodies. A body that is counted, or ends with the connection, needs no
+    parser: its bytes pass as they came.
+    """
+    response, rest = await _head(upstream, stream)
+    yield response
+    if (event := upstream.next_event()) is not h11.NEED_DATA:
+        if not isinstance(event, h11.EndOfMessage | h11.ConnectionClosed):
+            raise h11.RemoteProtocolError("the head is not followed by a body")
+        return
+    framing = {name: value for name, value in response.headers if name in _FRAMING}
+    if b"transfer-encoding" in framing:
+        async for data in _chunked(upstream, stream, rest):
+            yield data
+        return
+    left = int(framing[b"content-length"]) if b"content-length" in framing else None
+    while left is None or left > 0:
+        data = rest or await stream.read()
+        rest = b""
+        if not data:
+            if left:
+                raise h11.RemoteProtocolError(f"the body ended {left} bytes early")
+            return
+        if left is not None:
+            data = data[:left]
+            left -= len(data)
+        yield data
+
+
+async def _head(upstream: h11.Connection, stream: ByteStream) -> tuple[h11.Response, bytes]:
+    """And the bytes that came with it but belong to the body."""
+    head = bytearray()
+    while True:
+        found = _HEAD_END.search(head)
+        if found is None:
+            data = await stream.read()
+            if not data:
+                raise h11.RemoteProtocolError("the connection was closed before an answer")
+            head += data
+            if len(head) > _MAX_HEAD_BYTES and _HEAD_END.search(head) is None:
+                raise h11.RemoteProtocolError("the head is too long")
+            continue
+        end = found.end()
+        upstream.receive_data(bytes(head[:end]))
+        event = upstream.next_event()
+        if isinstance(event, h11.Response):
+            return event, bytes(head[end:])
+        if not isinstance(event, h11.InformationalResponse):
+            raise h11.RemoteProtocolError("this is no answer")
+        del head[:end]
+
+
+async def _chunked(
+    upstream: h11.Connection, stream: ByteStream, rest: bytes
+) -> AsyncIterator[bytes]:
+    if rest:
+        upstream.receive_data(rest)
     while True:
         event = upstream.next_event()
         if event is h11.NEED_DATA:
             upstream.receive_data(await stream.read())
-        elif isinstance(event, h11.EndOfMessage | h11.ConnectionClosed) or event is h11.PAUSED:
+        elif isinstance(event, h11.Data):
+            yield bytes(event.data)
+        else:
             return
-        elif isinstance(event, h11.Response | h11.Data):
-            yield event
 
 
 def _with_framing(headers: RawHeaders, scope: Scope) -> RawHeaders:
