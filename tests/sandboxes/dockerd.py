@@ -82,6 +82,7 @@ def start(*options: str, prefix: Sequence[str] = ()) -> Iterator[Dockerd]:
     """A running engine, ended and cleared away afterwards. `options` are dockerd's, `prefix` a
     command that runs it."""
     directory = Path(tempfile.mkdtemp(prefix="dockerd-", dir="/tmp"))
+    directory.chmod(0o711)  # for the root of containers, where it is another than the host's
     argv = [
         *prefix,
         *("dockerd", f"--host=unix://{directory}/docker.sock", "--group=0"),

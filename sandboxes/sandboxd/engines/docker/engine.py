@@ -16,7 +16,6 @@ import logging
 import os
 import platform
 import shutil
-import socket
 import time
 from collections.abc import AsyncIterator, Coroutine
 from datetime import UTC, datetime
@@ -43,10 +42,10 @@ from sandboxes.sandboxd.engines.base import (
 from sandboxes.sandboxd.engines.docker import container
 from sandboxes.sandboxd.engines.docker.api import Api, DockerHost
 from sandboxes.sandboxd.engines.docker.archive import Archive
-from sandboxes.sandboxd.engines.docker.local import LocalReach, cgroup_parent
+from sandboxes.sandboxd.engines.docker.choosing import choose_reach
+from sandboxes.sandboxd.engines.docker.local import cgroup_parent
 from sandboxes.sandboxd.engines.docker.reach import Reach
 from sandboxes.sandboxd.engines.docker.records import ContainerRecord, ImageRecord, Paths
-from sandboxes.sandboxd.engines.docker.remote import RemoteReach
 from sandboxes.sandboxd.engines.docker.snapshots import SnapshotStore
 from sandboxes.sandboxd.engines.docker.templates import TemplateImages
 from sandboxes.sandboxd.engines.runc.commands import host_errors
@@ -61,8 +60,6 @@ __all__ = ["DockerEngine"]
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
-_ENTERABLE = ("runc", "crun")
-"""Runtimes whose containers are processes of the host's kernel."""
 _CONCURRENT_CHANGES = 4
 """More creates or destroys at once only wait for each other in Docker."""
 
@@ -109,7 +106,7 @@ class DockerEngine(Engine):
         info = await self._api.info()
         self._take_folders(undo)
         undo.callback(self._sandboxes.clear)
-        self._reach = self._choose_reach(info)
+        self._reach = choose_reach(self._api, self._host, info, paths=self._paths, key=self._key)
         self._architecture = str(info["Architecture"])
         if info.get("CgroupDriver") == "cgroupfs":
             # systemd's driver takes slices only, and its default is as good.
@@ -136,19 +133,6 @@ class DockerEngine(Engine):
             AdoptedSandbox(id=s.record.id, image=s.record.image, state=EngineSandboxState.RUNNING)
             for s in self._sandboxes.values()
         ]
-
-    def _choose_reach(self, info: dict[str, Any]) -> Reach:
-        if why := _why_not_local(self._host, info):
-            _log.info("containers are reached through Docker's API alone: %s", why)
-            return RemoteReach(self._api, key=self._key)
-        # A profile of these is put on a command by Docker alone.
-        profiled = _option(info, "apparmor") or _option(info, "selinux")
-        return LocalReach(
-            self._paths,
-            key=self._key,
-            mapped=_option(info, "userns"),
-            exec_by=self._api if profiled else None,
-        )
 
     def _take_folders(self, undo: contextlib.AsyncExitStack) -> None:
         if (self._paths.data / "runc").exists():
@@ -463,26 +447,6 @@ def _new_record(spec: SandboxSpec, *, phase: Phase) -> ContainerRecord:
         created_at=time.time(),
         phase=phase,
     )
-
-
-def _why_not_local(host: DockerHost, info: dict[str, Any]) -> str:
-    """Why containers can't be entered through this host's kernel; empty if they can."""
-    if host.socket is None:
-        return f"{host.url} is another machine's"
-    if os.geteuid() != 0:
-        return "sandboxd does not run as root"
-    if (info["KernelVersion"], info["Name"]) != (platform.release(), socket.gethostname()):
-        return f"Docker at {host.url} runs in a machine of its own"
-    if _option(info, "rootless"):
-        return f"Docker at {host.url} does not run as root"
-    if info["DefaultRuntime"] not in _ENTERABLE:
-        return f"Docker's runtime {info['DefaultRuntime']} keeps its processes to itself"
-    return ""
-
-
-def _option(info: dict[str, Any], name: str) -> bool:
-    options = info.get("SecurityOptions") or []
-    return any(f"name={name}" in option.split(",") for option in options)
 
 
 def _snapshot_record(record: ImageRecord) -> SnapshotRecord:

@@ -20,6 +20,10 @@ else
   cd -- "${HOME:-/}" 2>/dev/null || cd /
 fi
 umask 022
+if name=$(id -un 2>/dev/null); then
+  USER=${USER-$name} LOGNAME=${LOGNAME-$name}
+  export USER LOGNAME
+fi
 """
 
 START = f"""{_PREPARE}

@@ -9,7 +9,7 @@ import pytest
 
 from sandboxes.errors import InvalidRequest, NotFound, Terminal
 from sandboxes.sandboxd.engines.base import ExitStatus, ProcessSpec, WindowSize
-from sandboxes.sandboxd.engines.docker import engine as engines
+from sandboxes.sandboxd.engines.docker import choosing
 from sandboxes.sandboxd.engines.docker.engine import DockerEngine
 from tests.sandboxes.sandboxd.docker.conftest import OwnEngine, create_in
 from tests.sandboxes.sandboxd.runc.shell import Shell, finish
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.docker
 async def engine(
     own_engine: OwnEngine, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[DockerEngine]:
-    monkeypatch.setattr(engines, "_option", lambda _, name: name == "apparmor")
+    monkeypatch.setattr(choosing, "has_option", lambda _, name: name == "apparmor")
     async with own_engine() as engine:
         yield engine
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -16,17 +17,20 @@ from tests.sandboxes.sandboxd.docker.conftest import create_in, make_engine
 pytestmark = [pytest.mark.docker, pytest.mark.slow]
 
 _FIRST = 300_000
-# Docker reads an account's range from these files alone; here they are others for it alone.
-_WITH_OWN_RANGES = 'mount --bind "$0" /etc/subuid && mount --bind "$0" /etc/subgid && exec "$@"'
+# Docker reads an account's range from /etc/subuid and /etc/subgid alone. It gets an /etc of its own:
+# a file that is mounted over is uncovered when somebody adds an account meanwhile.
+_WITH_OWN_ETC = 'mount --bind "$0" /etc && exec "$@"'
 
 
 @pytest.fixture(scope="module")
 def mapping_dockerd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dockerds.Dockerd]:
     if reason := dockerds.why_not():
         pytest.skip(reason)
-    ranges = tmp_path_factory.mktemp("ranges") / "sub"
-    ranges.write_text(f"daemon:{_FIRST}:65536\n")
-    prefix = ("unshare", "--mount", "sh", "-c", _WITH_OWN_RANGES, str(ranges))
+    etc = tmp_path_factory.mktemp("own") / "etc"
+    shutil.copytree("/etc", etc, symlinks=True)
+    for name in ("subuid", "subgid"):
+        (etc / name).write_text(f"daemon:{_FIRST}:65536\n")
+    prefix = ("unshare", "--mount", "sh", "-c", _WITH_OWN_ETC, str(etc))
     with dockerds.start("--userns-remap=daemon", prefix=prefix) as daemon:
         yield daemon
 
