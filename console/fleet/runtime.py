@@ -9,25 +9,29 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from types import TracebackType
 from typing import Any, Self
 from weakref import WeakKeyDictionary
 
 from django.conf import settings
-from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio import Redis
 
 from console import crypto
 from console.fleet.history import write_event
 from console.fleet.models import Backend
 from sandboxes.client import SandboxClient
+from sandboxes.errors import Capacity
 from sandboxes.sessions import SessionManager
 
 __all__ = ["Runtime", "close_shared_runtime", "shared_runtime"]
 
 
-_REDIS_CONNECTIONS = 64
-_REDIS_PATIENCE_S = 5.0
+_RESOLVES_AT_ONCE = 32
+_PLACE_WAIT_S = 120.0
+_REDIS_TIMEOUT_S = 10.0
+"""Generous, since it counts this process's own lag as well: a burst on a busy machine is no outage."""
 
 
 class _Cipher:
@@ -39,24 +43,18 @@ class _Cipher:
 
 class Runtime:
     def __init__(self) -> None:
-        # Bounded, or a burst of calls opens a connection each and overruns the server's backlog: a full
-        # unix socket refuses at once. Those that find none free wait for one.
-        pool = BlockingConnectionPool.from_url(
-            settings.REDIS_URL,
-            max_connections=_REDIS_CONNECTIONS,
-            timeout=_REDIS_PATIENCE_S,
-            socket_timeout=10,
-        )
-        self.redis: Redis = Redis.from_pool(pool)
+        self.redis: Redis = Redis.from_url(settings.REDIS_URL, socket_timeout=_REDIS_TIMEOUT_S)
         self.sessions = SessionManager(
             self.redis,
             cipher=_Cipher(),
             namespace=settings.REDIS_NAMESPACE,
             on_event=write_event,
+            redis_timeout_s=_REDIS_TIMEOUT_S,
         )
         self._clients: dict[str, tuple[str, SandboxClient]] = {}
         self._retired: list[SandboxClient] = []
         self._opening = asyncio.Lock()
+        self._places: dict[str, asyncio.Semaphore] = {}
 
     async def client(self, backend: Backend) -> SandboxClient:
         """The backend's client, opened on first use and again when its settings change."""
@@ -74,6 +72,29 @@ class Runtime:
         if known:
             self._retired.append(known[1])
         return client
+
+    @asynccontextmanager
+    async def place(self, backend_id: str) -> AsyncIterator[None]:
+        """A place among the resolves of a backend; first come, first served. Capacity after a minute or two.
+
+        Without it a burst keeps the event loop so busy that answers of Redis, long there, are found
+        past their time limit. A backend that hangs holds up nobody but its own sessions.
+        """
+        places = self._places.setdefault(backend_id, asyncio.Semaphore(_RESOLVES_AT_ONCE))
+        try:
+            async with asyncio.timeout(_PLACE_WAIT_S):
+                await places.acquire()
+        except TimeoutError:
+            raise Capacity(
+                "Too many sessions of this backend are being started or woken; try again in a few "
+                "seconds.",
+                op="resolve",
+                retry_after_s=5.0,
+            ) from None
+        try:
+            yield
+        finally:
+            places.release()
 
     async def aclose(self) -> None:
         """Close everything that was opened. The sandboxes live on."""

@@ -116,15 +116,16 @@ async def resolve(
         await attachments.restore(client=client, sandbox=sandbox, key=key)
 
     try:
-        resolved = await runtime.sessions.resolve(
-            key=key,
-            client=client,
-            backend=space.backend_id,
-            plan=plan,
-            prepare=prepare,
-            actor=actor.name,
-            wait_s=wait_s,
-        )
+        async with runtime.place(space.backend_id):
+            resolved = await runtime.sessions.resolve(
+                key=key,
+                client=client,
+                backend=space.backend_id,
+                plan=plan,
+                prepare=prepare,
+                actor=actor.name,
+                wait_s=wait_s,
+            )
     except InvalidRequest as error:
         if error.op == "create" and error.status == 404:
             raise await _nothing_to_start_from(key, error) from error

@@ -198,10 +198,10 @@ async def _sessions_at_once(space: Any) -> dict[str, Any]:
         key = sessions.session_key(space, name)
         async with slots:
             begun = time.perf_counter()
-            await runtime.sessions.begin_turn(key=key)
             try:
+                await runtime.sessions.begin_turn(key=key)
                 live = await sessions.resolve(
-                    runtime=runtime, space=space, session_id=name, actor=SYSTEM, wait_s=120
+                    runtime=runtime, space=space, session_id=name, actor=SYSTEM
                 )
                 stages["resolve"].append(time.perf_counter() - begun)
                 middle = time.perf_counter()
@@ -212,7 +212,7 @@ async def _sessions_at_once(space: Any) -> dict[str, Any]:
                     errors.append(f"{name}: {result}")
             except Exception as error:
                 errors.append(f"{name}: {type(error).__name__}: {error}")
-            finally:
+            else:
                 await runtime.sessions.end_turn(key=key)
             stages["turn"].append(time.perf_counter() - begun)
 

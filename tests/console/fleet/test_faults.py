@@ -38,7 +38,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
     class Impatient(SessionManager):
         def __init__(self, *args: Any, **options: Any) -> None:
-            super().__init__(*args, **options, redis_timeout_s=0.5)
+            super().__init__(*args, **{**options, "redis_timeout_s": 0.5})
 
     monkeypatch.setattr(runtimes, "SessionManager", Impatient)
 

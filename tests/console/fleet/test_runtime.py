@@ -1,17 +1,22 @@
-"""The runtime of a process: one per loop, closed at the end, many calls over few connections."""
+"""The runtime of a process: one per loop, closed at the end, and bursts take their turn."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import Any
 
+import pytest
 from redis import Redis as BlockingRedis
 
 from console.asgi import application
+from console.fleet import runtime as runtimes
 from console.fleet.models import Backend
 from console.fleet.runtime import Runtime, close_shared_runtime, shared_runtime
 from console.tenants.models import Space
+from sandboxes.errors import Capacity
+from sandboxes.testing.simulated import SimulatedProvider
 from tests.console.fleet.loop import in_loop, resolve
+from tests.sandboxes.sessions.world import until
 
 
 @in_loop
@@ -48,12 +53,30 @@ async def test_the_web_process_closes_its_runtime_when_it_ends(
 
 
 @in_loop
-async def test_a_burst_of_calls_shares_a_bounded_number_of_connections(
-    space: Space, redis: BlockingRedis
+async def test_a_burst_takes_its_turn_and_a_backend_that_hangs_says_so(
+    space: Space, account: SimulatedProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    hang = asyncio.Event()
+    inside = 0
+
+    async def wait(op: str, phase: str, sandbox_id: str) -> None:
+        nonlocal inside
+        if (op, phase) == ("create", "before"):
+            inside += 1
+            await hang.wait()
+
+    account.intercept = wait
     async with Runtime() as runtime:
-        await asyncio.gather(*(resolve(runtime, space, f"talk-{n}") for n in range(120)))
-        assert _connections(redis) <= 64
+        calls = [asyncio.create_task(resolve(runtime, space, f"talk-{n}")) for n in range(40)]
+        await until(lambda: inside == runtimes._RESOLVES_AT_ONCE)
+        with monkeypatch.context() as patch:
+            patch.setattr(runtimes, "_PLACE_WAIT_S", 0.2)
+            with pytest.raises(Capacity, match="try again in a few seconds") as caught:
+                await resolve(runtime, space, "one-more")
+        assert caught.value.retry_after_s
+        hang.set()
+        await asyncio.gather(*calls)
+        assert inside == 40
 
 
 @in_loop
