@@ -58,7 +58,9 @@ RUN = (
         (CA_BUNDLE,),
     ),
 )
+UIDMAP = Package("uidmap", "lets accounts other than root run sandboxes", ("newuidmap",))
 TEST = (
+    UIDMAP,
     Package("chromium", "runs the tests of the pages", ("chromium", "chromium-browser", "google-chrome")),
     Package("docker.io", "runs the tests of the docker backend", ("dockerd",)),
     Package("gettext", "checks that the translations are complete", ("msgfmt",)),
@@ -72,6 +74,8 @@ def main() -> int:
     try:
         python = find_python()
         wanted = list(RUN) + (list(TEST) if purpose == "ci" else [])
+        if os.geteuid() != 0:
+            wanted.append(UIDMAP)
         if not has_venv(python):
             wanted.append(Package(venv_package(python), "makes the Python environment", ()))
         install_system_packages([package for package in wanted if not is_there(package)])

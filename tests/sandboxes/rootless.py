@@ -169,9 +169,9 @@ def base_tar(target: Path) -> Path:
 def start(account: Account) -> Iterator[daemons.Daemon]:
     """A sandboxd that runs as the account, on what that has by default."""
     data = account.home / ".local/share/skillyard"
-    daemon = daemons.Daemon(
-        account.sandboxd("serve"), data / "sandboxd", data / "run/sandboxd.sock", data / "log"
-    )
+    # As the product's supervisor runs it: to end with whoever started it.
+    argv = ["setpriv", "--pdeathsig=TERM", "--", *account.sandboxd("serve")]
+    daemon = daemons.Daemon(argv, data / "sandboxd", data / "run/sandboxd.sock", data / "log")
     try:
         daemon.run()
         yield daemon

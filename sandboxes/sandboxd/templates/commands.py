@@ -72,7 +72,7 @@ def add_template_actions(parser: argparse.ArgumentParser) -> None:
 
 def run_template_action(args: argparse.Namespace) -> int:
     """The exit code; errors are one sentence on stderr."""
-    if args.action != "list" and os.geteuid() != 0:
+    if args.action in ("import", "remove") and os.geteuid() != 0:
         return _run_inside(args)
     store = TemplateStore(args.templates_dir)
     console = Console()
@@ -107,10 +107,8 @@ def _run_inside(args: argparse.Namespace) -> int:
     command += [f"--templates-dir={args.templates_dir}", args.action]
     if args.action == "import":
         command += ["--", args.name, str(args.tar)]
-    elif args.action == "remove":
+    else:
         command += ["--", args.id]
-    elif args.json:
-        command.append("--json")
     try:
         return holder.run_inside(args.templates_dir, command)
     except SandboxError as error:

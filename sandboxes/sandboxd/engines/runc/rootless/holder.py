@@ -12,6 +12,7 @@ import ctypes
 import fcntl
 import json
 import os
+import signal
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
@@ -37,7 +38,6 @@ _VARIABLE = "SKILLYARD_SANDBOXD_HOLDER"
 
 _WAIT_S = 10.0
 _PR_GET_PDEATHSIG = 2
-# Changing to a user namespace clears the signal that a process gets when its parent dies.
 _IN_FOLDER = 'cd "$1" && shift && exec "$@"'
 # An empty directory of every Debian: hidden by our mount, in our namespace only.
 _EMPTY_FOLDERS = (Path("/mnt"), Path("/media"), Path("/srv"))
@@ -102,9 +102,14 @@ def _entering(holder: Holder, command: Sequence[str]) -> list[str]:
 
 
 def _death_signal() -> list[str]:
+    """The command that gives us back the signal of our parent's death, which the kernel clears when
+    a process enters a user namespace."""
     number = ctypes.c_int()
     ctypes.CDLL(None).prctl(_PR_GET_PDEATHSIG, ctypes.byref(number), 0, 0, 0)
-    return ["setpriv", f"--pdeathsig={number.value}", "--"] if number.value else []
+    if not number.value:
+        return []
+    name = signal.Signals(number.value).name.removeprefix("SIG")
+    return ["setpriv", f"--pdeathsig={name}", "--"]
 
 
 @contextlib.contextmanager
