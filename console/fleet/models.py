@@ -62,6 +62,11 @@ class Backend(models.Model):
             api_url=self.settings.get("api_url") or self.settings.get("socket", ""),
         )
 
+    @property
+    def cordoned(self) -> bool:
+        """No new sandbox may be made on it just now."""
+        return self.cordoned_until is not None and self.cordoned_until > timezone.now()
+
     async def open_client(self) -> SandboxClient:
         """A client to be closed by the caller; raises `sandboxes.errors` if it can't be opened."""
         return await registry.open_client(self.provider, {**self.settings, **self.secrets})
@@ -228,3 +233,56 @@ class ReconcileReport(models.Model):
     def idle_cost_per_hour(self) -> Decimal | None:
         """An estimate; None where the backend has no `hourly_cost`."""
         return None if self.hourly_cost is None else self.hourly_cost * max(self.idle, 0)
+
+
+class VerificationState(models.TextChoices):
+    QUEUED = "queued", _("Queued")
+    RUNNING = "running", _("Running")
+    PASSED = "passed", _("Passed")
+    FAILED = "failed", _("Failed")
+
+
+class Verification(models.Model):
+    """One run of the eight points (`sandboxes.checklist`) against a backend, kept as it was found."""
+
+    id = models.CharField(primary_key=True, max_length=ID_LENGTH, default=partial(new_id, "ver"))
+    backend = models.ForeignKey(Backend, models.CASCADE, related_name="verifications")
+    template = models.CharField(max_length=200)
+    fingerprint = models.CharField(max_length=64)
+    """Of the provider account that was tried."""
+    state = models.CharField(
+        max_length=8, choices=VerificationState, default=VerificationState.QUEUED
+    )
+    points: models.JSONField[Any, Any] = models.JSONField(default=list)
+    """Rows of {number, name, title, outcome, evidence, reason, expected, took_s}, as they come."""
+    problem = models.CharField(max_length=500, blank=True)
+    """Why it could not be tried at all."""
+    actor = models.CharField(max_length=200)
+    created_at = models.DateTimeField(auto_now_add=True)
+    started_at = models.DateTimeField(null=True)
+    finished_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering = ["-id"]
+        indexes = [models.Index(fields=["backend", "-id"])]
+
+    def __str__(self) -> str:
+        return self.pk
+
+    def previous(self) -> Verification | None:
+        """The finished one before it, to compare with."""
+        return (
+            Verification.objects.filter(
+                backend_id=self.backend_id, finished_at__isnull=False, pk__lt=self.pk
+            )
+            .exclude(points=[])
+            .first()
+        )
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Points by outcome."""
+        found = {"passed": 0, "failed": 0, "skipped": 0}
+        for point in self.points:
+            found[point["outcome"]] += 1
+        return found

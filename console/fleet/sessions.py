@@ -22,7 +22,14 @@ from console.fleet.workspace import files_of
 from console.policies.models import NetworkPolicyRevision
 from console.tenants.models import Space
 from sandboxes.client import SandboxClient
-from sandboxes.errors import InvalidRequest, NotFound, SandboxError, Unavailable, Unsupported
+from sandboxes.errors import (
+    Conflict,
+    InvalidRequest,
+    NotFound,
+    SandboxError,
+    Unavailable,
+    Unsupported,
+)
 from sandboxes.sessions import (
     Binding,
     ReleaseImage,
@@ -77,6 +84,13 @@ async def sandbox_plan(key: SessionKey, *, pause_on_idle: bool) -> SandboxPlan:
     space = await Space.objects.select_related(
         "backend", "current_release", "candidate_release"
     ).aget(pk=key.space)
+    if space.backend.cordoned:
+        raise Conflict(
+            f"The backend “{space.backend.name}” is being changed, so it starts nothing new; try again in "
+            "two minutes.",
+            op="create",
+            retry_after_s=120,
+        )
     revision = await NetworkPolicyRevision.objects.filter(space=key.space).alatest("number")
     release = release_for_session(space, key.session)
     return SandboxPlan(

@@ -7,11 +7,18 @@ from celery import shared_task
 
 from console.audit.services import SYSTEM, Actor
 from console.fleet import attachments
-from console.fleet.models import Backend, ReconcileReport
+from console.fleet.models import Backend, ReconcileReport, Verification
 from console.fleet.reconcile import prune_reports, reconcile
 from console.fleet.runtime import Runtime
+from console.fleet.verification import verify
 
-__all__ = ["reconcile_backend", "reconcile_backends", "run_reconcile", "sweep_fleet"]
+__all__ = [
+    "reconcile_backend",
+    "reconcile_backends",
+    "run_reconcile",
+    "run_verification",
+    "sweep_fleet",
+]
 
 _BEAT_S = 300
 
@@ -35,6 +42,14 @@ def run_reconcile(report_id: str) -> None:
     report = ReconcileReport.objects.select_related("backend").get(pk=report_id)
     if report.started_at is None:
         async_to_sync(_reconcile)(report.backend, report)
+
+
+@shared_task(ignore_result=True)  # type: ignore[untyped-decorator]
+def run_verification(verification_id: str) -> None:
+    """The eight points, as somebody asked. Delivered twice, it runs once."""
+    row = Verification.objects.select_related("backend").get(pk=verification_id)
+    if row.started_at is None:
+        async_to_sync(verify)(row)
 
 
 @shared_task(ignore_result=True)  # type: ignore[untyped-decorator]

@@ -7,6 +7,9 @@ from django.urls import path
 
 from console.web.accounts import views as accounts
 from console.web.audit import views as audit
+from console.web.backends import editing as backend_editing
+from console.web.backends import images as backend_images
+from console.web.backends import verifications
 from console.web.backends import views as backends
 from console.web.builds import views as builds
 from console.web.catalog import views as catalog
@@ -79,7 +82,15 @@ urlpatterns = [
     path("members/<int:member_id>/role/", members.change, name="change-member"),
     path("members/<int:member_id>/remove/", members.remove, name="remove-member"),
     path("backends/", backends.backends, name="backends"),
+    path("backends/new/", backend_editing.new, name="new-backend"),
     path("backends/<str:backend_id>/", backends.backend, name="backend"),
+    path("backends/<str:backend_id>/edit/", backend_editing.edit, name="edit-backend"),
+    path("backends/<str:backend_id>/edit/confirm/", backend_editing.confirm, name="confirm-backend"),
+    path("backends/<str:backend_id>/delete/", backend_editing.delete, name="delete-backend"),
+    path("backends/<str:backend_id>/images/", backend_images.images, name="backend-images"),
+    path("backends/<str:backend_id>/images/delete/", backend_images.delete, name="delete-template"),
+    path("backends/<str:backend_id>/verify/", verifications.verify, name="verify-backend"),
+    path("verifications/<str:verification_id>/", verifications.report, name="verification"),
     path("backends/<str:backend_id>/check/", backends.check, name="check-backend"),
     path("reconcile/", reconcile.reports, name="reconcile"),
     path("reconcile/<str:report_id>/", reconcile.report, name="reconcile-report"),

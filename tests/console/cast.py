@@ -9,7 +9,7 @@ from django.core.files.base import ContentFile
 from django.utils import timezone
 
 from console.audit.services import SYSTEM
-from console.fleet.models import Backend, ReconcileReport, Session
+from console.fleet.models import Backend, ReconcileReport, Session, Verification
 from console.fleet.services import create_space
 from console.tenants.models import ApiKey, Membership, Role, Space, Tenant, User
 from skills.models import (
@@ -42,6 +42,7 @@ class World:
     session: Session
     key: ApiKey
     report: ReconcileReport
+    verification: Verification
     people: dict[str, User]
 
 
@@ -86,6 +87,9 @@ def make_world(name: str) -> World:
         tenant=tenant, name="robot", prefix=f"sky_{name}", secret_sha256="0" * 64, scopes=["view"]
     )
     report = ReconcileReport.objects.create(backend=backend, dry_run=True, actor="system")
+    verification = Verification.objects.create(
+        backend=backend, template="base", fingerprint=backend.fingerprint, actor="system"
+    )
     people = {}
     for role in ROLES:
         user = User.objects.create_user(f"{role}-{name}")
@@ -93,5 +97,16 @@ def make_world(name: str) -> World:
         Membership.objects.create(user=user, tenant=tenant, space=in_space, role=role)
         people[role] = user
     return World(
-        tenant, space, backend, skill, version, build, release, session, key, report, people
+        tenant,
+        space,
+        backend,
+        skill,
+        version,
+        build,
+        release,
+        session,
+        key,
+        report,
+        verification,
+        people,
     )

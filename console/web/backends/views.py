@@ -1,4 +1,4 @@
-"""Backends: the list, and one with its last check."""
+"""Backends: the list, and one with its last check and its reports."""
 
 from __future__ import annotations
 
@@ -9,14 +9,17 @@ from django.shortcuts import redirect
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST
 
+from console.fleet.backends import silent_releases
+from console.fleet.connection import fields_of, masked
 from console.fleet.models import Backend
 from console.fleet.services import check_backend
+from console.fleet.verification import default_template
 from console.tenants.access import Action
 from console.web.requests import ConsoleRequest, page
 from sandboxes import registry
 
 
-def _backend(request: ConsoleRequest, backend_id: str) -> Backend:
+def backend_of(request: ConsoleRequest, backend_id: str) -> Backend:
     row = (
         Backend.objects.filter(pk=backend_id, tenant__in=request.principal.tenants())
         .select_related("tenant")
@@ -32,13 +35,17 @@ def backends(request: ConsoleRequest) -> HttpResponse:
     return page(
         request,
         "backends/list.html",
-        {"backends": [(row, registry.provider(row.provider).label) for row in rows]},
+        {
+            "backends": [(row, registry.provider(row.provider).label) for row in rows],
+            "may_add": request.principal.tenants(Action.MANAGE).exists(),
+        },
         area="backends",
     )
 
 
 def backend(request: ConsoleRequest, backend_id: str) -> HttpResponse:
-    row = _backend(request, backend_id)
+    row = backend_of(request, backend_id)
+    labels = {field.name: field.label for field in fields_of(row.provider)}
     notes = row.capabilities.get("notes", {})
     return page(
         request,
@@ -51,6 +58,10 @@ def backend(request: ConsoleRequest, backend_id: str) -> HttpResponse:
                 for name, value in row.capabilities.items()
                 if isinstance(value, bool)
             ],
+            "settings": [(labels[name], value) for name, value in masked(row).items() if value],
+            "silent": silent_releases(row),
+            "verifications": row.verifications.defer("points")[:10],
+            "template": default_template(row),
             "may_manage": request.principal.may(Action.MANAGE, tenant_id=row.tenant_id),
         },
         area="backends",
@@ -59,7 +70,7 @@ def backend(request: ConsoleRequest, backend_id: str) -> HttpResponse:
 
 @require_POST
 def check(request: ConsoleRequest, backend_id: str) -> HttpResponse:
-    row = _backend(request, backend_id)
+    row = backend_of(request, backend_id)
     request.principal.require(Action.MANAGE, tenant_id=row.tenant_id)
     row = async_to_sync(check_backend)(row)
     if row.check_error:

@@ -86,6 +86,14 @@ RULES: dict[str, Rule] = {
     "remove-member": Rule(Action.MANAGE, "post", "tenant"),
     "backends": ANYONE,
     "backend": Rule(Action.VIEW, where="tenant"),
+    "new-backend": ANYONE,
+    "edit-backend": Rule(Action.MANAGE, where="tenant"),
+    "confirm-backend": Rule(Action.MANAGE, where="tenant"),
+    "delete-backend": Rule(Action.MANAGE, "post", "tenant"),
+    "backend-images": Rule(Action.VIEW, where="tenant"),
+    "delete-template": Rule(Action.MANAGE, "post", "tenant"),
+    "verify-backend": Rule(Action.MANAGE, "post", "tenant"),
+    "verification": Rule(Action.VIEW, where="tenant"),
     "check-backend": Rule(Action.MANAGE, "post", "tenant"),
     "reconcile": ANYONE,
     "reconcile-report": Rule(Action.VIEW, where="tenant"),
@@ -107,6 +115,7 @@ def address(name: str, world: World) -> str:
         "backend_id": world.backend.pk,
         "key_id": world.key.pk,
         "report_id": world.report.pk,
+        "verification_id": world.verification.pk,
         "member_id": world.people["viewer"].memberships.get().pk,
     }
     pattern = next(pattern for pattern in urlpatterns if pattern.name == name)

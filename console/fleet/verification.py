@@ -1,0 +1,121 @@
+"""The eight points against one backend: asked for, run, kept, and compared with the last."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from django.db import transaction
+from django.utils import timezone
+
+from console.audit.services import Actor, record
+from console.fleet.models import Backend, Verification, VerificationState
+from console.tenants.models import Space
+from sandboxes.checklist import Outcome, run_checklist
+from sandboxes.errors import SandboxError
+from sandboxes.sessions.keys import (
+    SCHEMA_VERSION,
+    TAG_BACKEND,
+    TAG_BUILD,
+    TAG_SCHEMA,
+    TAG_SPACE,
+    TAG_TENANT,
+)
+
+__all__ = [
+    "Compared",
+    "compare",
+    "default_template",
+    "request_verification",
+    "verify",
+]
+
+
+def default_template(backend: Backend) -> str:
+    """What sandboxes of this backend start from, as far as its settings or spaces say."""
+    configured = str(backend.settings.get("template") or "")
+    space = Space.objects.filter(backend=backend).order_by("created_at").first()
+    return configured or (space.base_template if space else "base")
+
+
+@transaction.atomic
+def request_verification(*, backend: Backend, template: str, actor: Actor) -> Verification:
+    """Ask a worker for a run; its report, still empty, is returned at once."""
+    from console.fleet.tasks import run_verification
+
+    row = _new(backend, template, actor)
+    transaction.on_commit(lambda: run_verification.delay(row.pk))
+    return row
+
+
+def _new(backend: Backend, template: str, actor: Actor) -> Verification:
+    row = Verification.objects.create(
+        backend=backend,
+        template=template or default_template(backend),
+        fingerprint=backend.fingerprint,
+        actor=actor.name,
+    )
+    record(
+        actor=actor,
+        action="backend.verify",
+        target=backend.name,
+        tenant_id=backend.tenant_id,
+        details={"verification": row.pk, "template": row.template},
+    )
+    return row
+
+
+async def verify(row: Verification) -> Verification:
+    """Run it, point by point, each kept as it is done. `row` comes with its backend. Raises nothing of the
+    provider's trouble: the report tells."""
+    backend = row.backend
+    row.state, row.started_at, row.points = VerificationState.RUNNING, timezone.now(), []
+    await row.asave()
+    tags = {
+        TAG_TENANT: backend.tenant_id,
+        TAG_BACKEND: backend.pk,
+        # As a build's, so that the reconciler has what a crash leaves.
+        TAG_SPACE: "verification",
+        TAG_BUILD: row.pk,
+        TAG_SCHEMA: SCHEMA_VERSION,
+    }
+    try:
+        async with await backend.open_client() as client:
+            async for point in run_checklist(client, template=row.template, tags=tags):
+                row.points.append({**asdict(point), "outcome": point.outcome.value})
+                await row.asave(update_fields=["points"])
+    except SandboxError as error:
+        row.problem = error.message[:500]
+    failed = any(point["outcome"] == Outcome.FAILED for point in row.points)
+    bad = failed or bool(row.problem)
+    row.state = VerificationState.FAILED if bad else VerificationState.PASSED
+    row.finished_at = timezone.now()
+    await row.asave()
+    return row
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """A point, and what became of it since the run before. `change` is "", "better", "worse" or "new"."""
+
+    point: dict[str, Any]
+    before: str
+    change: str
+
+
+_WORTH = {"failed": 0, "skipped": 1, "passed": 2}
+
+
+def compare(row: Verification) -> list[Compared]:
+    """Each point beside its outcome in the last run."""
+    previous = row.previous()
+    before = {point["name"]: point["outcome"] for point in previous.points} if previous else {}
+    return [_compared(point, before.get(point["name"], "")) for point in row.points]
+
+
+def _compared(point: dict[str, Any], before: str) -> Compared:
+    change = ""
+    if before and before != point["outcome"]:
+        better = _WORTH[point["outcome"]] > _WORTH[before]
+        change = "better" if better else "worse"
+    return Compared(point=point, before=before, change=change)

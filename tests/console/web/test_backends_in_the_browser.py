@@ -1,0 +1,230 @@
+"""A backend's pages: add, edit, point elsewhere, verify, templates. Nothing secret is ever shown."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+from django.utils import timezone
+
+from console.fleet import tasks
+from console.fleet.models import Backend, Verification, VerificationState
+from console.tenants.models import Space
+from sandboxes.registry import PROVIDERS, Provider
+from skills.models import Release, ReleaseState
+from tests.console.cast import World
+from tests.console.fleet import memory_backend
+
+SECRET = "s3cret-key-never-shown"
+
+
+@pytest.fixture
+def admin(world: World, client: Client) -> Client:
+    client.force_login(world.people["admin"])
+    return client
+
+
+@pytest.fixture
+def memory(world: World, monkeypatch: pytest.MonkeyPatch) -> Backend:
+    """The world's backend, on a simulated account."""
+    monkeypatch.setitem(
+        PROVIDERS, "memory", Provider("memory", "Memory", "tests.console.fleet.memory_backend")
+    )
+    monkeypatch.setattr(memory_backend, "ACCOUNTS", {})
+    Backend.objects.filter(pk=world.backend.pk).update(
+        provider="memory", settings={"account": "one"}
+    )
+    world.build.delete()
+    world.session.delete()
+    return Backend.objects.get(pk=world.backend.pk)
+
+
+def url(name: str, *args: object) -> str:
+    return reverse(f"web:{name}", args=args)
+
+
+def cube(**changes: Any) -> dict[str, Any]:
+    return {
+        "name": "Cluster",
+        "api_url": "https://203.0.113.10",
+        "proxy_url": "https://203.0.113.11",
+        "sandbox_domain": "cube.app",
+        "http_timeout_s": "35",
+        "template": "base",
+        "api_key": SECRET,
+        **changes,
+    }
+
+
+def test_every_kind_can_be_chosen_and_has_its_form(admin: Client) -> None:
+    chooser = admin.get(url("new-backend")).content.decode()
+    for name, provider in PROVIDERS.items():
+        assert f"?provider={name}" in chooser
+        form = admin.get(url("new-backend"), {"provider": name})
+        assert form.status_code == 200
+        assert provider.label.replace("(", "(") in form.content.decode()
+
+
+def test_bad_addresses_are_refused_and_nothing_typed_is_lost_but_the_secret(
+    admin: Client,
+) -> None:
+    before = Backend.objects.count()
+    path = url("new-backend") + "?provider=cube"
+    for bad in (
+        "http://169.254.169.254/",
+        "http://10.0.0.1",
+        "ftp://x.example",
+        "http://localhost",
+    ):
+        answer = admin.post(path, cube(proxy_url=bad)).content.decode()
+        assert "notice bad" in answer
+        assert bad in answer
+        assert SECRET not in answer
+    assert Backend.objects.count() == before
+
+
+def test_an_added_backend_is_checked_and_its_secret_is_not_shown(
+    admin: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = admin.post(
+        url("new-backend") + "?provider=cube",
+        cube(api_url="http://127.0.0.1:9", proxy_url="http://127.0.0.1:9", allow_private="on"),
+    )
+    row = Backend.objects.get(name="Cluster")
+    assert answer.headers["Location"] == url("backend", row.pk)
+    assert row.secrets == {"api_key": SECRET}
+    assert row.check_error
+    shown = admin.get(url("backend", row.pk)).content.decode()
+    assert row.check_error in shown.replace("&#x27;", "'")
+    assert SECRET not in shown
+    assert "***" in shown
+    edit = admin.get(url("edit-backend", row.pk)).content.decode()
+    assert SECRET not in edit
+    assert "Leave empty to keep it" in edit
+
+
+def test_an_empty_secret_keeps_and_a_tick_removes(admin: Client) -> None:
+    row = Backend.objects.create(
+        tenant_id=Backend.objects.get().tenant_id,
+        name="Cluster",
+        provider="cube",
+        settings={"api_url": "https://203.0.113.10", "proxy_url": "https://203.0.113.11"},
+        secrets={"api_key": SECRET},
+    )
+    path = url("edit-backend", row.pk)
+    admin.post(path, cube(api_key="", template="other"))
+    row.refresh_from_db()
+    assert (row.secrets, row.settings["template"]) == ({"api_key": SECRET}, "other")
+    answer = admin.post(path, {**cube(api_key=""), "clear-api_key": "on"})
+    assert answer.headers["Location"] == url("confirm-backend", row.pk), "that is another account"
+    row.refresh_from_db()
+    assert row.secrets == {"api_key": SECRET}, "and nothing is saved before it is confirmed"
+
+
+def test_pointing_elsewhere_shows_what_falls_silent_then_offers_a_rebuild(
+    admin: Client, memory: Backend, world: World
+) -> None:
+    Release.objects.update(state=ReleaseState.ACTIVE, fingerprint=memory.fingerprint)
+    Space.objects.update(current_release=world.release)
+    form = {"name": "Here", "account": "one", "api_url": "https://new.example", "pauses": "on"}
+    answer = admin.post(url("edit-backend", memory.pk), form)
+    assert answer.headers["Location"] == url("confirm-backend", memory.pk)
+    page = admin.get(url("confirm-backend", memory.pk)).content.decode()
+    assert "Lab 1" in page
+    assert "fall silent" in page
+    assert Backend.objects.get(pk=memory.pk).fingerprint == memory.fingerprint
+    admin.post(url("confirm-backend", memory.pk))
+    assert Backend.objects.get(pk=memory.pk).settings["api_url"] == "https://new.example"
+    shown = admin.get(url("backend", memory.pk)).content.decode()
+    assert url("rebuild", world.release.pk) in shown
+    again = admin.post(url("confirm-backend", memory.pk))
+    assert again.headers["Location"] == url("edit-backend", memory.pk)
+
+
+def test_an_account_that_cannot_be_asked_needs_a_tick(
+    admin: Client, memory: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from sandboxes.errors import Unavailable
+
+    async def dead(settings: object) -> None:
+        raise Unavailable("It is down.")
+
+    monkeypatch.setattr(memory_backend, "open_client", dead)
+    form = {"name": "Here", "account": "two", "pauses": "on"}
+    admin.post(url("edit-backend", memory.pk), form)
+    refused = admin.post(url("confirm-backend", memory.pk))
+    assert refused.status_code == 409
+    assert 'name="force"' in refused.content.decode()
+    admin.post(url("confirm-backend", memory.pk), {"force": "1"})
+    assert Backend.objects.get(pk=memory.pk).settings["account"] == "two"
+
+
+def test_deleting_names_what_needs_it(admin: Client, memory: Backend) -> None:
+    answer = admin.post(url("delete-backend", memory.pk), {"force": "1"})
+    assert answer.status_code == 409
+    assert "Lab" in answer.content.decode()
+    spare = Backend.objects.create(
+        tenant_id=memory.tenant_id, name="Spare", provider="memory", settings={"account": "x"}
+    )
+    admin.post(url("delete-backend", spare.pk))
+    assert not Backend.objects.filter(pk=spare.pk).exists()
+
+
+def test_a_verification_is_asked_for_and_its_report_read(
+    admin: Client, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tasks.run_verification, "delay", lambda pk: None)
+    answer = admin.post(url("verify-backend", world.backend.pk), {"template": "base"})
+    row = Verification.objects.latest("pk")
+    assert answer.headers["Location"] == url("verification", row.pk)
+    assert "hx-get" in admin.get(url("verification", row.pk)).content.decode()
+    row.points = [
+        {
+            "number": 1,
+            "name": "pause",
+            "title": "Pausing keeps things",
+            "outcome": "failed",
+            "evidence": ["<b>seen</b>"],
+            "reason": "It was lost.",
+            "expected": False,
+            "took_s": 1.5,
+        },
+        {
+            "number": 2,
+            "name": "network",
+            "title": "Switches",
+            "outcome": "skipped",
+            "evidence": [],
+            "reason": "No switch.",
+            "expected": True,
+            "took_s": 0.0,
+        },
+    ]
+    row.state, row.finished_at = VerificationState.FAILED, timezone.now()
+    row.save()
+    page = admin.get(url("verification", row.pk)).content.decode()
+    for text in ("It was lost.", "not claimed", "&lt;b&gt;seen", "Pausing keeps things"):
+        assert text in page
+    assert "hx-get" not in page
+
+
+def test_images_are_listed_apart_and_protected(
+    admin: Client, memory: Backend, world: World
+) -> None:
+    account = memory_backend.account("one")
+    account.templates["spare"] = account.clock()
+    page = admin.get(url("backend-images", memory.pk)).content.decode()
+    assert 'value="spare"' in page
+    assert 'value="base"' not in page, "spaces start from it"
+    admin.post(url("delete-template", memory.pk), {"template": "base"})
+    assert "base" in account.templates
+    admin.post(url("delete-template", memory.pk), {"template": "spare"})
+    assert "spare" not in account.templates
+
+
+def test_a_dead_backend_still_has_its_pages(admin: Client, world: World) -> None:
+    page = admin.get(url("backend-images", world.backend.pk))
+    assert page.status_code == 200
+    assert "notice bad" in page.content.decode()
