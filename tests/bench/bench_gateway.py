@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -135,8 +136,8 @@ async def transfer(target: Target, size: int) -> tuple[float, float]:
     return up, size / (time.perf_counter() - begun)
 
 
-async def many_streams(target: Target, count: int) -> tuple[float, int]:
-    """Seconds until all of them had begun, and how many ended well."""
+async def many_streams(target: Target, count: int) -> tuple[float, int, dict[str, int]]:
+    """Seconds until all of them had begun, how many ended well, and why others did not."""
     begun_all = asyncio.Event()
     begun = 0
     started = time.perf_counter()
@@ -145,7 +146,7 @@ async def many_streams(target: Target, count: int) -> tuple[float, int]:
     async def one(index: int) -> bool:
         nonlocal begun, when
         ended = False
-        async for _, event in events(target, "sleep 15; echo done"):
+        async for _, event in events(target, "exec sleep 30"):
             if "start" in event:
                 begun += 1
                 when = time.perf_counter() - started
@@ -155,7 +156,8 @@ async def many_streams(target: Target, count: int) -> tuple[float, int]:
         return ended
 
     results = await asyncio.gather(*(one(i) for i in range(count)), return_exceptions=True)
-    return when, sum(result is True for result in results)
+    failures = Counter(repr(result)[:200] for result in results if result is not True)
+    return when, sum(result is True for result in results), dict(failures)
 
 
 def rss_mb(pid: int, field: str = "VmRSS") -> float:
@@ -229,8 +231,13 @@ async def measure(
     report["mb_per_s_down"] = {n: round(max(down for _, down in s)) for n, s in speeds.items()}
     report["memory_mb"] = {"before": round(before), "peak": round(rss_mb(pid, "VmHWM"))}
     if args.streams:
-        begun, ended = await many_streams(gateway, args.streams)
-        report["streams"] = {"asked": args.streams, "ended_well": ended, "begun_s": round(begun, 1)}
+        begun, ended, failures = await many_streams(gateway, args.streams)
+        report["streams"] = {
+            "asked": args.streams,
+            "ended_well": ended,
+            "begun_s": round(begun, 1),
+            "failures": failures,
+        }
         report["memory_mb_after_streams"] = round(rss_mb(pid, "VmHWM"))
     await through.delete(f"/sandboxes/{box['sandboxID']}", headers=auth)
     return report
