@@ -7,6 +7,7 @@ from collections import OrderedDict
 
 from console.api.journal import journal
 from console.audit.models import Outcome
+from console.audit.services import Line
 from console.tenants.access import Action, Principal
 
 __all__ = ["note_denied"]
@@ -28,12 +29,12 @@ async def note_denied(principal: Principal, action: Action | None, path: str, st
         _noted.popitem(last=False)
     tenants = sorted({grant.tenant_id for grant in principal.grants})
     await journal().note(
-        {
-            "actor": principal.actor,
-            "action": "access.denied",
-            "target": path,
-            "tenant_id": tenants[0] if tenants else None,
-            "outcome": Outcome.DENIED,
-            "details": {"right": str(action or ""), "status": status},
-        }
+        Line(
+            actor=principal.actor,
+            action="access.denied",
+            target=path,
+            tenant_id=tenants[0] if tenants else None,
+            outcome=Outcome.DENIED,
+            details={"right": str(action or ""), "status": status},
+        )
     )

@@ -11,7 +11,6 @@ import asyncio
 import logging
 from collections import deque
 from datetime import datetime
-from typing import Any
 from weakref import WeakKeyDictionary
 
 from asgiref.sync import sync_to_async
@@ -19,7 +18,7 @@ from django.db import Error as DatabaseError
 from django.db import close_old_connections, transaction
 from django.utils import timezone
 
-from console.audit.services import record
+from console.audit.services import Line, record_all
 from console.fleet.models import Session
 
 __all__ = ["Journal", "journal", "start_journal"]
@@ -36,14 +35,12 @@ class Journal:
     """One an event loop that lives as long as the process."""
 
     def __init__(self) -> None:
-        self._entries: deque[dict[str, Any]] = deque()
+        self._entries: deque[Line] = deque()
         self._used: dict[tuple[str, str], datetime] = {}
         self._flusher: asyncio.Task[None] | None = None
 
-    async def note(
-        self, entry: dict[str, Any] | None = None, *, used: tuple[str, str] | None = None
-    ) -> None:
-        """`entry` is what `audit.services.record` takes; `used` a (space id, session id)."""
+    async def note(self, entry: Line | None = None, *, used: tuple[str, str] | None = None) -> None:
+        """`entry` is of the audit log; `used` a (space id, session id)."""
         if entry is not None:
             self._entries.append(entry)
         if used is not None:
@@ -90,9 +87,7 @@ class Journal:
 class _AtOnce(Journal):
     """Where the loop ends with the request, as under a test client."""
 
-    async def note(
-        self, entry: dict[str, Any] | None = None, *, used: tuple[str, str] | None = None
-    ) -> None:
+    async def note(self, entry: Line | None = None, *, used: tuple[str, str] | None = None) -> None:
         times = {used: timezone.now()} if used else {}
         await sync_to_async(_store)([entry] if entry else [], times)
 
@@ -109,7 +104,7 @@ def journal() -> Journal:
     return _running.get(asyncio.get_running_loop()) or _AtOnce()
 
 
-def _write(entries: list[dict[str, Any]], used: dict[tuple[str, str], datetime]) -> None:
+def _write(entries: list[Line], used: dict[tuple[str, str], datetime]) -> None:
     close_old_connections()
     try:
         _store(entries, used)
@@ -118,8 +113,7 @@ def _write(entries: list[dict[str, Any]], used: dict[tuple[str, str], datetime])
 
 
 @transaction.atomic
-def _store(entries: list[dict[str, Any]], used: dict[tuple[str, str], datetime]) -> None:
-    for entry in entries:
-        record(**entry)
+def _store(entries: list[Line], used: dict[tuple[str, str], datetime]) -> None:
+    record_all(entries)
     for (space_id, session_id), at in used.items():
         Session.objects.filter(space=space_id, session_id=session_id).update(used_at=at)

@@ -138,6 +138,7 @@ def operation(
     events: bool = False,
     errors: Sequence[int] = (),
     parameters: Sequence[OpenApiParameter] = (),
+    filters: type[django_filters.FilterSet] | None = None,
     description: str = "",
     also: Mapping[int, str] | None = None,
     idempotent: bool = False,
@@ -155,6 +156,9 @@ def operation(
         common |= {400, 413, 415, 422}
     for code in sorted(common | {400} | set(errors)):
         answers[code] = OpenApiResponse(FailureSerializer, description=_MEANING[code])
+    if filters is not None:
+        answers[422] = OpenApiResponse(FailureSerializer, description=_MEANING[422])
+        parameters = [*filters_of(filters), *parameters]
     extra = [*(PAGING if many else ()), *((IDEMPOTENCY,) if idempotent else ()), *parameters]
     if idempotent and 409 not in answers:
         answers[409] = OpenApiResponse(FailureSerializer, description=_MEANING[409])

@@ -12,7 +12,7 @@ from console.api.errors import ApiError
 from console.api.incoming import parse_json
 from console.api.multipart import Form, parse_form
 from console.api.pages import filtered, page_of
-from console.api.schema import filters_of, operation
+from console.api.schema import operation
 from console.api.views import MAX_JSON_BYTES, MemberView, answer
 from console.tenants.access import Action
 from skills.models import PlanRevision, Skill, SkillVersion
@@ -148,7 +148,7 @@ class Skills(CatalogView):
         tag=TAG,
         response=SkillSerializer,
         many=True,
-        parameters=filters_of(SkillFilter),
+        filters=SkillFilter,
     )
     def get(self, request: HttpRequest) -> HttpResponse:
         rows = Skill.objects.filter(tenant=self.tenant).prefetch_related("versions")

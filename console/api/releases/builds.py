@@ -20,7 +20,7 @@ from console.api.releases.serializers import (
     LogSerializer,
     NewBuildSerializer,
 )
-from console.api.schema import EVENTS, filters_of, operation, parameter
+from console.api.schema import EVENTS, operation, parameter
 from console.api.views import SpaceView, answer
 from console.tenants.access import Action
 from sandboxes.errors import InvalidRequest
@@ -63,7 +63,7 @@ class Builds(BuildView):
         tag=TAG,
         response=BuildSerializer,
         many=True,
-        parameters=filters_of(BuildFilter),
+        filters=BuildFilter,
     )
     def get(self, request: HttpRequest) -> HttpResponse:
         rows = filtered(BuildFilter, request, Build.objects.filter(space=self.space))

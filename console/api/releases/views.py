@@ -14,7 +14,7 @@ from console.api.releases.serializers import (
     RolloutChangeSerializer,
     RolloutSerializer,
 )
-from console.api.schema import filters_of, operation, parameter
+from console.api.schema import operation, parameter
 from console.api.views import SpaceView, answer
 from console.tenants.access import Action
 from console.tenants.models import Space
@@ -49,7 +49,7 @@ class Releases(ReleaseView):
         tag=TAG,
         response=ReleaseSerializer,
         many=True,
-        parameters=filters_of(ReleaseFilter),
+        filters=ReleaseFilter,
     )
     def get(self, request: HttpRequest) -> HttpResponse:
         rows = Release.objects.filter(space=self.space).select_related("space")

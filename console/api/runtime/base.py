@@ -7,6 +7,7 @@ from typing import Any
 from console.api import limits
 from console.api.journal import journal
 from console.api.views import SpaceView
+from console.audit.services import Line
 from console.fleet import sessions as live
 from console.fleet.runtime import Runtime, shared_runtime
 from console.fleet.workspace import files_of
@@ -90,12 +91,12 @@ class SessionView(SpaceView):
 
     async def note(self, action: str, *, used: bool = False, **details: Any) -> None:
         """Into the audit log, some time soon; `used` also notes that the session was."""
-        entry = {
-            "actor": self.actor,
-            "action": action,
-            "target": self.session_id,
-            "tenant_id": self.space.tenant_id,
-            "space_id": self.space.pk,
-            "details": details,
-        }
+        entry = Line(
+            actor=self.actor,
+            action=action,
+            target=self.session_id,
+            tenant_id=self.space.tenant_id,
+            space_id=self.space.pk,
+            details=details,
+        )
         await journal().note(entry, used=(self.space.pk, self.session_id) if used else None)

@@ -8,7 +8,7 @@ import django_filters
 from django.http import HttpRequest, HttpResponse
 
 from console.api.pages import filtered, page_of
-from console.api.schema import filters_of, operation
+from console.api.schema import operation
 from console.api.spaces.serializers import (
     CapabilitiesSerializer,
     ChangeSpaceSerializer,
@@ -45,7 +45,7 @@ class Spaces(ApiView):
         tag=TAG,
         response=SpaceSerializer,
         many=True,
-        parameters=filters_of(SpaceFilter),
+        filters=SpaceFilter,
         path_errors=False,
     )
     def get(self, request: HttpRequest) -> HttpResponse:

@@ -10,7 +10,7 @@ from django.http import HttpRequest, HttpResponse
 from rest_framework import serializers
 
 from console.api.pages import filtered, page_of
-from console.api.schema import filters_of, operation
+from console.api.schema import operation
 from console.api.views import ApiView
 from console.audit.models import AuditEntry, Outcome
 from console.tenants.access import Action, Principal
@@ -74,7 +74,7 @@ class Audit(ApiView):
         tag="audit",
         response=AuditEntrySerializer,
         many=True,
-        parameters=filters_of(AuditFilter),
+        filters=AuditFilter,
         path_errors=False,
         description="What the caller has the right `audit` for; without that right it is empty.",
     )

@@ -124,6 +124,7 @@ def prepare() -> dict[str, Any]:
     facts = {
         "tenant": ours.tenant_id,
         "space": ours.pk,
+        "backend": ours.backend_id,
         "rival_space": rival.pk,
         "keys": {
             "all": key(ours, ALL),
@@ -152,6 +153,22 @@ def prepare() -> dict[str, Any]:
     return facts
 
 
+def count_queries(path: Path) -> None:
+    """From now on the file grows by one byte a statement."""
+    from django.db.backends.signals import connection_created
+
+    file = path.open("ab", buffering=0)
+
+    def counted(execute: Any, sql: str, *rest: Any) -> Any:
+        file.write(b".")
+        return execute(sql, *rest)
+
+    def watch(connection: Any, **_: Any) -> None:
+        connection.execute_wrappers.append(counted)
+
+    connection_created.connect(watch, weak=False)
+
+
 def main() -> None:
     import socket
 
@@ -161,12 +178,16 @@ def main() -> None:
     django.setup()
     known = os.environ.get("TESTED_FACTS")
     facts = json.loads(known) if known else prepare()
+    if queries := os.environ.get("TESTED_QUERIES"):
+        facts["queries"] = queries
+        count_queries(Path(queries))
     listening = socket.create_server(("127.0.0.1", 0), backlog=2048)
     print(json.dumps({**facts, "port": listening.getsockname()[1]}), flush=True)
     config = uvicorn.Config(
         "console.asgi:application",
         access_log=False,
         log_level="warning",
+        timeout_keep_alive=75,
         timeout_graceful_shutdown=2,
     )
     uvicorn.Server(config).run(sockets=[listening])
