@@ -10,7 +10,7 @@ import pytest
 
 from sandboxes.errors import Unsupported
 from sandboxes.sandboxd.engines.runc import host
-from sandboxes.sandboxd.engines.runc.rootless import checks
+from sandboxes.sandboxd.engines.runc.rootless import checks, holder
 
 
 @pytest.fixture(autouse=True)
@@ -85,3 +85,10 @@ def test_closed_home_is_no_reason(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     home = tmp_path / "ann"
     home.mkdir(mode=0o700)
     checks.check(home / "data")
+
+
+def test_root_is_never_taken_for_a_holder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    file = tmp_path / "holder.json"
+    file.write_text('{"pid": 1, "start": 1, "boot_id": "x"}')
+    monkeypatch.setenv("SKILLYARD_SANDBOXD_HOLDER", str(file))
+    assert holder.current() is None

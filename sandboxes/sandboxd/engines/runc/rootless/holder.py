@@ -63,9 +63,12 @@ class Holder:
 
 
 def current() -> Holder | None:
-    """That of this process, if `enter` brought it here."""
+    """That of this process, if `enter` brought it here. Never for the host's root, whatever its
+    environment says: its sandboxes have their limits."""
     path = os.environ.get(_VARIABLE)
-    return Holder(**json.loads(Path(path).read_text())) if path else None
+    if not path or len(Path("/proc/self/uid_map").read_text().splitlines()) != 2:
+        return None
+    return Holder(**json.loads(Path(path).read_text()))
 
 
 def enter(data_dir: Path, command: Sequence[str]) -> NoReturn:
