@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from asgiref.sync import sync_to_async
+from asgiref.sync import async_to_sync, sync_to_async
 from django.http import Http404, HttpRequest, HttpResponse
 
 from console.api.pages import page_of
@@ -14,9 +14,10 @@ from console.api.spaces.serializers import (
     ReconcileSerializer,
 )
 from console.api.views import TenantView, answer
+from console.fleet.backends import add_backend
 from console.fleet.models import Backend, ReconcileReport
 from console.fleet.reconcile import request_reconcile
-from console.fleet.services import check_backend, create_backend
+from console.fleet.services import check_backend
 from console.tenants.access import Action
 
 TAG = "backends"
@@ -51,7 +52,7 @@ class Backends(BackendView):
     )
     def post(self, request: HttpRequest) -> HttpResponse:
         wanted = self.valid(NewBackendSerializer)
-        row = create_backend(
+        row = async_to_sync(add_backend)(
             tenant=self.tenant,
             name=wanted["name"],
             provider=wanted["provider"],

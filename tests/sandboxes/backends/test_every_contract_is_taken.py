@@ -24,5 +24,10 @@ def test_docker_takes_all_but_names() -> None:
     assert contracts_in("test_docker.py") == contracts_in("test_local.py")
 
 
+def test_cube_takes_all_but_names() -> None:
+    """Its fake's engine is the one that `test_local_by_name.py` tries with names."""
+    assert contracts_in("test_cube.py") == contracts_in("test_local.py")
+
+
 def test_exported_names_exist() -> None:
     assert all(hasattr(testing, name) for name in testing.__all__)
