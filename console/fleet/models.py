@@ -91,7 +91,7 @@ class Session(models.Model):
 
     id = models.CharField(primary_key=True, max_length=ID_LENGTH, default=partial(new_id, "ses"))
     space = models.ForeignKey("tenants.Space", models.CASCADE, related_name="sessions")
-    session_id = models.CharField(max_length=200)
+    session_id = models.CharField(max_length=256)
     """The platform's own id."""
     state = models.CharField(max_length=10, choices=SessionState, default=SessionState.ACTIVE)
     backend = models.ForeignKey(Backend, models.PROTECT, related_name="sessions")

@@ -86,7 +86,7 @@ def target(
 @pytest.mark.sandbox
 @pytest.mark.timeout(600)
 @generated.parametrize()
-@settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
 def test_generated_requests_get_described_answers(
     case: schemathesis.Case, target: servers.Server
 ) -> None:
