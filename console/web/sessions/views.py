@@ -43,6 +43,8 @@ from skills.models import SKILLS_ROOT
 
 OUTPUT_CAP_BYTES = 256 * 1024
 RUN_TIMEOUT_S = 120.0
+PREVIEW_PORTS = ("3000", "8000", "8080")
+"""Where web servers usually listen; any other port works by its address."""
 SCRIPT_SUFFIXES = (".py", ".js", ".mjs", ".cjs", ".sh")
 
 
@@ -148,6 +150,7 @@ async def _render(
         "command": command,
         "problem": problem,
         "scripts": await sync_to_async(_scripts)(row),
+        "preview_ports": PREVIEW_PORTS,
         "history": [event async for event in row.events.all()[:30]],
         "may_run": request.principal.may(Action.RUN, tenant_id=space.tenant_id, space_id=space.pk),
         "may_operate": request.principal.may(
