@@ -85,7 +85,9 @@ urlpatterns = [
     path("backends/new/", backend_editing.new, name="new-backend"),
     path("backends/<str:backend_id>/", backends.backend, name="backend"),
     path("backends/<str:backend_id>/edit/", backend_editing.edit, name="edit-backend"),
-    path("backends/<str:backend_id>/edit/confirm/", backend_editing.confirm, name="confirm-backend"),
+    path(
+        "backends/<str:backend_id>/edit/confirm/", backend_editing.confirm, name="confirm-backend"
+    ),
     path("backends/<str:backend_id>/delete/", backend_editing.delete, name="delete-backend"),
     path("backends/<str:backend_id>/images/", backend_images.images, name="backend-images"),
     path("backends/<str:backend_id>/images/delete/", backend_images.delete, name="delete-template"),

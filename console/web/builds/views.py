@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -20,10 +19,8 @@ from django_htmx.http import HttpResponseClientRefresh
 from console.tenants.access import Action
 from console.web.requests import ConsoleRequest, page
 from skills import services
-from skills.models import Build, BuildLogLine, BuildStep, Skill, SkillVersion
-
-POLL_S = 0.4
-KEEP_ALIVE_S = 15.0
+from skills.follow import follow
+from skills.models import Build, BuildStep, Skill, SkillVersion
 
 
 def _build(request: ConsoleRequest, build_id: str, action: Action = Action.VIEW) -> Build:
@@ -168,27 +165,15 @@ async def log_events(request: ConsoleRequest, build_id: str) -> StreamingHttpRes
     return response
 
 
-async def _events(build_id: str, last: int) -> AsyncIterator[str]:
+async def _events(build_id: str, after: int) -> AsyncIterator[str]:
     """Whole lines as they are stored, then `end`. A comment keeps idle connections open."""
-    quiet_s = 0.0
-    while True:
-        # Read the state first: lines written before the end are then surely seen.
-        finished = (await Build.objects.aget(pk=build_id)).is_finished
-        async for line in BuildLogLine.objects.filter(build=build_id, pk__gt=last)[:500]:
-            last, quiet_s = line.pk, 0.0
-            data = json.dumps({"stream": line.stream, "step": line.step, "text": line.text})
-            yield f"id: {line.pk}\nevent: line\ndata: {data}\n\n"
-        if (
-            finished
-            and not await BuildLogLine.objects.filter(build=build_id, pk__gt=last).aexists()
-        ):
-            yield "event: end\ndata: {}\n\n"
-            return
-        if quiet_s >= KEEP_ALIVE_S:
-            quiet_s = 0.0
+    async for line in follow(build_id, after=after):
+        if line is None:
             yield ": still here\n\n"
-        await asyncio.sleep(POLL_S)
-        quiet_s += POLL_S
+            continue
+        data = json.dumps({"stream": line.stream, "step": line.step, "text": line.text})
+        yield f"id: {line.pk}\nevent: line\ndata: {data}\n\n"
+    yield "event: end\ndata: {}\n\n"
 
 
 @require_GET

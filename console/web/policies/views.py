@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import socket
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
 
 from asgiref.sync import sync_to_async
 from django import forms
@@ -20,14 +18,15 @@ from django.views.decorators.http import require_GET, require_POST
 from console.fleet.models import SessionState
 from console.fleet.policies import apply_now, drifted_sessions, try_host
 from console.fleet.runtime import shared_runtime
+from console.policies.hosts import judge
 from console.policies.models import NetworkPolicyRevision
 from console.policies.services import current_policy, save_policy
 from console.tenants.access import Action
 from console.tenants.models import Space
 from console.web.requests import ConsoleRequest, page
 from sandboxes.capabilities import Capabilities
-from sandboxes.errors import Conflict
-from sandboxes.network import Decision, NetworkPolicy, PolicyInvalid
+from sandboxes.errors import Conflict, InvalidRequest
+from sandboxes.network import NetworkPolicy, PolicyInvalid
 from sandboxes.network_advice import advice, limits
 
 PRESETS: dict[str, tuple[Any, dict[str, Any]]] = {
@@ -248,48 +247,24 @@ async def test_host(request: ConsoleRequest, space_id: str) -> HttpResponse:
     form = PolicyForm(request.POST)
     text = request.POST.get("host", "").strip()
     context: dict[str, Any] = {"host": text}
-    host = _host(text)
-    if not host or not form.is_valid():
-        context["problem"] = _("Type a host name, an IPv4 address or a URL.")
+    try:
+        form.full_clean()
+        policy = form.policy()
+        context["test"] = await sync_to_async(judge, thread_sensitive=False)(policy, text)
+    except InvalidRequest as error:
+        context["problem"] = error.message
     else:
-        try:
-            policy = form.policy()
-        except PolicyInvalid as invalid:
-            context["problem"] = str(invalid)
-        else:
-            addresses = await sync_to_async(_resolve, thread_sensitive=False)(host)
-            context["decision"] = _decide(policy, host, addresses)
-            context["addresses"] = addresses
-            if "really" in request.POST:
-                await sync_to_async(request.principal.require)(
-                    Action.POLICY, tenant_id=space.tenant_id, space_id=space.pk
-                )
-                context["trial"] = await try_host(
-                    runtime=shared_runtime(),
-                    space=space,
-                    policy=policy,
-                    url=text if "://" in text else f"http://{text}",
-                )
+        if "really" in request.POST:
+            await sync_to_async(request.principal.require)(
+                Action.POLICY, tenant_id=space.tenant_id, space_id=space.pk
+            )
+            context["trial"] = await try_host(
+                runtime=shared_runtime(),
+                space=space,
+                policy=policy,
+                url=text if "://" in text else f"http://{text}",
+            )
     return await sync_to_async(page)(request, "policies/host_test.html", context, area="spaces")
-
-
-def _host(text: str) -> str:
-    try:
-        return urlsplit(text if "://" in text else f"//{text}").hostname or ""
-    except ValueError:
-        return ""
-
-
-def _resolve(host: str) -> list[str]:
-    try:
-        found = socket.getaddrinfo(host, None, socket.AF_INET, socket.SOCK_STREAM)
-    except OSError:
-        return []
-    return sorted({str(address[4][0]) for address in found})
-
-
-def _decide(policy: NetworkPolicy, host: str, addresses: list[str]) -> Decision:
-    return policy.decide(host, resolve=(lambda _name: addresses) if addresses else None)
 
 
 @require_GET
