@@ -4,12 +4,13 @@ PYTHON ?= /usr/bin/python3
 BOOTSTRAP := $(shell command -v $(PYTHON) || echo python3) scripts/bootstrap.py
 BIN := .venv/bin
 
-.PHONY: help up test lint demo bench lock clean
+.PHONY: help up test test-all lint demo bench lock clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make up     run Skillyard on this machine (ARGS=--help for its options)"
 	@echo "make test   run the tests; those that this machine cannot run are named"
+	@echo "make test-all  the slow ones too (whole contract suites, crashes at random; over an hour)"
 	@echo "make lint   ruff, mypy and the import rules"
 	@echo "make demo   the main job in the terminal: install skills, build, run (ARGS=--json)"
 	@echo "make bench  measure speed and size, into bench-*.json"
@@ -24,6 +25,9 @@ test:
 	@$(BOOTSTRAP) --for test
 	@[ "$$(id -u)" != 0 ] || $(BIN)/python -m sandboxes.sandboxd.templates build
 	$(BIN)/pytest $(ARGS)
+
+test-all:
+	@$(MAKE) test ARGS="--slow $(ARGS)"
 
 lint:
 	@$(BOOTSTRAP) --for test

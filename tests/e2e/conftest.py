@@ -22,7 +22,7 @@ CHROMIUM_FLAGS = [
 ]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def product() -> Iterator[products.Product]:
     if reason := daemon.why_not():
         pytest.skip(reason)
@@ -30,8 +30,10 @@ def product() -> Iterator[products.Product]:
         yield running
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
+    """Ends with this folder's tests: while it lives its event loop counts as the thread's running
+    one, and no asynchronous test could start another."""
     program = shutil.which("chromium") or shutil.which("google-chrome")
     if program is None:
         pytest.skip("needs a browser; install chromium")
