@@ -18,7 +18,7 @@ from console.gateway.tags import checked
 from console.policies.models import NetworkPolicyRevision
 from sandboxes.errors import InvalidRequest, SandboxError
 from sandboxes.sessions import TAG_SESSION
-from sandboxes.wire.control import network_update
+from sandboxes.wire.bodies import network_update
 from sandboxes.wire.encoding import encode_metadata_filter
 from sandboxes.wire.messages import DEFAULT_TIMEOUT_S
 from sandboxes.wire.server.bodies import Fields, json_body

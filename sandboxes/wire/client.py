@@ -11,12 +11,14 @@ from dataclasses import dataclass, field
 
 import httpx
 
-from sandboxes.wire.control import REQUEST_TIMEOUT_S, ControlPlane, Routes
+from sandboxes.wire.bodies import Routes
+from sandboxes.wire.control import ControlPlane
 from sandboxes.wire.envd import Addressing, Envd
 from sandboxes.wire.failures import Service
 from sandboxes.wire.files import EnvdFiles
 from sandboxes.wire.messages import API_KEY_HEADER, ENVD_VERSION
 from sandboxes.wire.processes import Processes
+from sandboxes.wire.rest import REQUEST_TIMEOUT_S
 from sandboxes.wire.transport import CONTROL_HEADERS, DATA_HEADERS, Dial, Plane
 
 __all__ = ["WireClient", "WireSettings"]

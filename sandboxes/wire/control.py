@@ -1,25 +1,20 @@
 """The control plane of the E2B protocol: sandboxes, snapshots and templates over REST.
 
-SDKs since 2.51 create and connect under /v2; many compatible servers have only the older routes, so
-the version is a parameter. Successes are told by any 2xx status, failures by `failures`.
+Which routes the server has is a parameter. Successes are told by any 2xx status, failures by `failures`.
 """
 
 from __future__ import annotations
 
-import json
 import math
-import re
 from collections.abc import AsyncIterator, Collection, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import quote
 
-from sandboxes.errors import Authentication, Capacity, InvalidRequest, SandboxError, Unavailable
-from sandboxes.network import ANYWHERE, NetworkPolicy
+from sandboxes.errors import Authentication, Capacity, Unavailable
 from sandboxes.types import (
     CreateRequest,
-    OnTimeout,
     Sandbox,
     SandboxInfo,
     SandboxState,
@@ -28,22 +23,18 @@ from sandboxes.types import (
     TemplateStatus,
 )
 from sandboxes.wire import failures
+from sandboxes.wire.bodies import Routes, new_sandbox
 from sandboxes.wire.encoding import encode_metadata_filter
-from sandboxes.wire.messages import DEFAULT_TIMEOUT_V1_S, NetworkConfig, NewSandbox
-from sandboxes.wire.transport import Answer, Plane
+from sandboxes.wire.messages import DEFAULT_TIMEOUT_V1_S, NetworkConfig
+from sandboxes.wire.rest import REQUEST_TIMEOUT_S, SNAPSHOT_TIMEOUT_S, RestPlane
+from sandboxes.wire.transport import Plane
 
-__all__ = ["ControlPlane", "Routes"]
+__all__ = ["ControlPlane"]
 
-Routes = Literal["v1", "v2"]
-
-REQUEST_TIMEOUT_S = 60.0
 PAUSE_TIMEOUT_S = 130.0
-SNAPSHOT_TIMEOUT_S = 600.0
-_SANDBOX_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*", re.ASCII)
 _PAGE_SIZE = 100
 _RESUMED = 201
 """Connect answers with it if it woke the sandbox, and 200 if that ran already."""
-_MAX_PAGES = 10_000
 
 _STATES = {
     "running": SandboxState.RUNNING,
@@ -57,7 +48,7 @@ _STATES = {
 _TEMPLATE_STATES = {"ready": TemplateStatus.READY, "error": TemplateStatus.FAILED}
 
 
-class ControlPlane:
+class ControlPlane(RestPlane):
     """One provider account. Safe for concurrent use; closed by whoever made the plane."""
 
     def __init__(
@@ -67,8 +58,7 @@ class ControlPlane:
         routes: Routes = "v2",
         request_timeout_s: float = REQUEST_TIMEOUT_S,
     ) -> None:
-        self._plane = plane
-        self._timeout_s = request_timeout_s
+        super().__init__(plane, request_timeout_s=request_timeout_s)
         self.routes: Routes = routes
 
     # Sandboxes
@@ -208,151 +198,6 @@ class ControlPlane:
         for item in self._array("list templates", reply):
             yield self._template("list templates", item)
 
-    async def call(
-        self,
-        op: str,
-        method: str,
-        path: str,
-        body: Any = None,
-        *,
-        about: str = "",
-        params: Mapping[str, str] | None = None,
-        headers: Mapping[str, str] | None = None,
-        timeout_s: float = SNAPSHOT_TIMEOUT_S,
-    ) -> tuple[int, Mapping[str, str], Any]:
-        """A call of a gateway's: status, headers and JSON, None for an empty body."""
-        answer = await self._answer(
-            op, method, path, body, about=about, params=params, headers=headers, timeout_s=timeout_s
-        )
-        parsed = self._parse(op, answer.body) if answer.body else None
-        return answer.status, answer.headers, parsed
-
-    # Requests and answers
-
-    def _path(self, op: str, sandbox_id: str) -> str:
-        """The reference server takes letters and digits only; older ones had a hyphen too."""
-        if not _SANDBOX_ID.fullmatch(sandbox_id):
-            raise InvalidRequest(
-                f"“{sandbox_id}” cannot be the id of a sandbox; ids hold letters, digits and hyphens.",
-                provider=self._plane.service.provider,
-                op=op,
-            )
-        return f"/sandboxes/{sandbox_id}"
-
-    async def _send(
-        self,
-        op: str,
-        method: str,
-        path: str,
-        body: Any = None,
-        *,
-        about: str = "",
-        params: Mapping[str, str] | None = None,
-        timeout_s: float | None = None,
-    ) -> Answer:
-        return await self._answer(
-            op, method, path, body, about=about, params=params, timeout_s=timeout_s
-        )
-
-    async def _answer(
-        self,
-        op: str,
-        method: str,
-        path: str,
-        body: Any,
-        *,
-        about: str,
-        params: Mapping[str, str] | None,
-        timeout_s: float | None,
-        headers: Mapping[str, str] | None = None,
-    ) -> Answer:
-        answer = await self._plane.request(
-            op,
-            method,
-            path,
-            json=body,
-            params=params,
-            headers=headers,
-            timeout_s=timeout_s or self._timeout_s,
-        )
-        if not answer.ok:
-            raise self._refusal(op, answer, about)
-        return answer
-
-    def _refusal(self, op: str, answer: Answer, about: str) -> SandboxError:
-        """The error behind an answer that is no success; servers with codes of their own override it."""
-        return failures.from_answer(
-            self._plane.service, op, answer.status, answer.headers, answer.body, about=about
-        )
-
-    async def _json(
-        self,
-        op: str,
-        method: str,
-        path: str,
-        body: Any = None,
-        *,
-        about: str = "",
-        params: Mapping[str, str] | None = None,
-        timeout_s: float | None = None,
-    ) -> Any:
-        answer = await self._send(
-            op, method, path, body, about=about, params=params, timeout_s=timeout_s
-        )
-        return self._parse(op, answer.body)
-
-    async def _pages(
-        self, op: str, path: str, params: Mapping[str, str], *, key: str
-    ) -> AsyncIterator[Mapping[str, Any]]:
-        """Every item once. Ends on a missing, empty or repeated token, and on a page with nothing
-        new: servers exist that ignore the token, or start over on an empty one."""
-        seen_items: set[str] = set()
-        seen_tokens: set[str] = set()
-        query = dict(params)
-        for _ in range(_MAX_PAGES):
-            answer = await self._send(op, "GET", path, params=query)
-            fresh = [
-                item
-                for item in self._array(op, self._parse(op, answer.body))
-                if self.object(op, item).get(key) not in seen_items
-            ]
-            for item in fresh:
-                seen_items.add(str(item.get(key)))
-                yield item
-            token = answer.headers.get("x-next-token", "")
-            if not token or token in seen_tokens or not fresh:
-                return
-            seen_tokens.add(token)
-            query["nextToken"] = token
-
-    def _parse(self, op: str, content: bytes) -> Any:
-        try:
-            return json.loads(content)
-        except ValueError:
-            raise failures.not_the_protocol(self._plane.service, op, 200, content) from None
-
-    def object(self, op: str, reply: Any) -> Mapping[str, Any]:
-        """Unavailable, as from no server of the protocol, for anything but a JSON object."""
-        if not isinstance(reply, dict):
-            raise self._odd(op, reply)
-        return reply
-
-    def _array(self, op: str, reply: Any) -> list[Any]:
-        if not isinstance(reply, list):
-            raise self._odd(op, reply)
-        return reply
-
-    def _odd(self, op: str, reply: Any) -> SandboxError:
-        return failures.not_the_protocol(
-            self._plane.service, op, 200, json.dumps(reply, default=str).encode()
-        )
-
-    def _required(self, op: str, item: Mapping[str, Any], key: str) -> str:
-        value = item.get(key)
-        if not isinstance(value, str) or not value:
-            raise self._odd(op, item)
-        return value
-
     def _sandbox(
         self,
         op: str,
@@ -405,39 +250,6 @@ class ControlPlane:
             created_at=_time(item.get("createdAt")),
             size_bytes=item.get("sizeBytes"),
         )
-
-
-def new_sandbox(request: CreateRequest, *, routes: Routes) -> NewSandbox:
-    """The body of a create. Both network switches are always in it: no default is inherited."""
-    network = request.network
-    body = NewSandbox(
-        templateID=request.template,
-        timeout=math.ceil(request.timeout.timeout_s),
-        autoPause=request.timeout.on_timeout is OnTimeout.PAUSE,
-        autoResume={"enabled": request.timeout.auto_resume},
-        allow_internet_access=not network.closed_by_default,
-        network={"allowPublicTraffic": network.inbound, **egress(network)},
-        metadata=dict(request.metadata),
-        envVars=dict(request.env),
-    )
-    if routes == "v1":
-        body["secure"] = True  # in v2 every sandbox is
-    return body
-
-
-def network_update(policy: NetworkPolicy) -> NetworkConfig:
-    """The body of a runtime update, which replaces all that went before. Inbound is not in it: the
-    protocol fixes that at create."""
-    return {"allow_internet_access": not policy.closed_by_default, **egress(policy)}
-
-
-def egress(policy: NetworkPolicy) -> NetworkConfig:
-    """The two lists. A policy closed by default says so in the deny list as well as in the switch,
-    because domains in the allow list are accepted only beside 0.0.0.0/0 there."""
-    denied = set(policy.deny)
-    if policy.closed_by_default:
-        denied.add(ANYWHERE)
-    return {"allowOut": [*policy.allow], "denyOut": sorted(denied)}
 
 
 def _named(sandbox_id: str) -> str:

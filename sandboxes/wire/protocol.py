@@ -7,8 +7,8 @@ from typing import Any
 
 from sandboxes.client import ByteStream, ProtocolAccess
 from sandboxes.types import CreateRequest, Endpoint, Sandbox
+from sandboxes.wire.bodies import new_sandbox
 from sandboxes.wire.client import WireClient
-from sandboxes.wire.control import new_sandbox
 from sandboxes.wire.messages import DEFAULT_TIMEOUT_V1_S, ENVD_PORT
 from sandboxes.wire.streams import open_stream
 

@@ -24,7 +24,9 @@ from sandboxes.types import (
     TemplateStatus,
 )
 from sandboxes.wire import failures
-from sandboxes.wire.control import PAUSE_TIMEOUT_S, SNAPSHOT_TIMEOUT_S, ControlPlane, egress
+from sandboxes.wire.bodies import egress
+from sandboxes.wire.control import PAUSE_TIMEOUT_S, ControlPlane
+from sandboxes.wire.rest import SNAPSHOT_TIMEOUT_S
 from sandboxes.wire.transport import Answer
 
 __all__ = ["SNAPSHOT_PREFIX", "CubeControl", "Features"]

@@ -1,18 +1,15 @@
-"""E2B's cloud, self-hosted and compatible servers, and sandboxd: all that speak the E2B protocol.
-
-The protocol has no word for what a server can do. sandboxd says so on a route of its own, read once
-when the client is opened; of any other server the published behaviour of E2B is assumed.
-"""
+"""The contract over the E2B protocol, for every server that speaks it."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any
 
 import httpx
 
+from sandboxes.backends.e2b.images import Snapshots, Templates
 from sandboxes.capabilities import Capabilities
 from sandboxes.client import (
     InboundAccess,
@@ -25,9 +22,8 @@ from sandboxes.client import (
     Terminal,
     TerminalAccess,
 )
-from sandboxes.errors import Conflict, NotFound, SandboxError, Unsupported
+from sandboxes.errors import Conflict, SandboxError, Unsupported
 from sandboxes.network import NetworkPolicy
-from sandboxes.registry import setting
 from sandboxes.types import (
     DEFAULT_USER,
     CreateRequest,
@@ -38,19 +34,13 @@ from sandboxes.types import (
     Sandbox,
     SandboxInfo,
     SandboxState,
-    SnapshotInfo,
-    TemplateInfo,
 )
-from sandboxes.urlguard import UrlGuard, check_url
+from sandboxes.wire.bodies import Routes, network_update
 from sandboxes.wire.client import WireClient, WireSettings
-from sandboxes.wire.control import Routes, network_update
-from sandboxes.wire.envd import Addressing
-from sandboxes.wire.failures import Service
 from sandboxes.wire.files import EnvdFiles
 from sandboxes.wire.protocol import WireProtocol
-from sandboxes.wire.transport import Dial
 
-__all__ = ["E2B_CAPABILITIES", "E2BClient", "Settings", "open_client"]
+__all__ = ["E2B_CAPABILITIES", "E2BClient"]
 
 E2B_CAPABILITIES = Capabilities(
     files=True,
@@ -73,77 +63,6 @@ E2B_CAPABILITIES = Capabilities(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    api_key: str = setting(label="API key", secret=True, identity=True)
-    api_url: str = setting(
-        label="API URL",
-        help="Leave empty for https://api.DOMAIN.",
-        identity=True,
-        default="",
-    )
-    domain: str = setting(
-        label="Domain",
-        help="Sandboxes are reached under it.",
-        identity=True,
-        default="e2b.app",
-    )
-    sandbox_url: str = setting(
-        label="Sandbox URL",
-        help="One URL for the data plane of all sandboxes. Leave empty for a host name each.",
-        identity=True,
-        default="",
-    )
-    template: str = setting(
-        label="Base template", help="Name or id of the template to start from.", default="base"
-    )
-    ca_pem: str = setting(
-        label="CA certificate",
-        help="PEM text of the CA that signed the server's certificate, if the system doesn't trust it.",
-        default="",
-        multiline=True,
-    )
-    allow_private: bool = setting(
-        label="Allow private addresses",
-        help="Only for a server inside your own network.",
-        identity=True,
-        default=False,
-    )
-
-    def urls(self) -> tuple[str, ...]:
-        """What is dialled, for the guard to judge before it is saved."""
-        return tuple(filter(None, (self.control_url, self.sandbox_url)))
-
-    @property
-    def control_url(self) -> str:
-        return (self.api_url or f"https://api.{self.domain}").rstrip("/")
-
-
-async def open_client(settings: Settings) -> SandboxClient:
-    """Asks the server once, which routes it has and whether it is a sandboxd."""
-    api_url = settings.control_url
-    for url in settings.urls():
-        check_url(url, allow_private=settings.allow_private)
-    dial = Dial(
-        ca_pem=settings.ca_pem or None, guard=UrlGuard(allow_private=settings.allow_private)
-    )
-    wire = WireSettings(
-        service=Service(
-            provider="e2b",
-            place=f"the server at {api_url}",
-            mend="check the API URL, the network and any proxy in between",
-        ),
-        api_url=api_url,
-        api_key=settings.api_key,
-        addressing=Addressing(
-            shared_url=settings.sandbox_url.rstrip("/") or None, domain=settings.domain
-        ),
-        control_dial=dial,
-        data_dial=dial,
-    )
-    return await E2BClient.open(wire)
-
-
 class E2BClient(SandboxClient):
     """The contract over the E2B protocol. `transport` replaces the network in tests."""
 
@@ -158,8 +77,8 @@ class E2BClient(SandboxClient):
         self.provider = settings.service.provider
         self.capabilities = capabilities
         self._wire = WireClient(settings, transport=transport)
-        self._snapshots = _Snapshots(self._wire)
-        self._templates = _Templates(self._wire, with_snapshots=capabilities.snapshots)
+        self._snapshots = Snapshots(self._wire)
+        self._templates = Templates(self._wire, with_snapshots=capabilities.snapshots)
         self._inbound = _Inbound(self._wire)
         self._pausing = _Pausing(self._wire)
         self._network = _Network(self._wire, inbound_update=inbound_update)
@@ -273,57 +192,6 @@ def _capabilities(engine: Mapping[str, Any]) -> Capabilities:
         **{name: told.get(name) is True for name in names},
         notes=dict(engine.get("notes") or {}),
     )
-
-
-class _Snapshots(SnapshotStore):
-    def __init__(self, wire: WireClient) -> None:
-        self._control = wire.control
-
-    async def create(self, sandbox_id: str, *, name: str) -> SnapshotInfo:
-        return await self._control.create_snapshot(sandbox_id, name=name)
-
-    def list(self, *, sandbox_id: str | None = None) -> AsyncIterator[SnapshotInfo]:
-        return self._control.list_snapshots(sandbox_id=sandbox_id)
-
-    async def delete(self, snapshot_id: str) -> None:
-        try:
-            await self._control.delete_template(snapshot_id, op="delete snapshot")
-        except NotFound:
-            return
-
-
-class _Templates(TemplateCatalog):
-    """Some servers list snapshots among the templates; they are taken out here."""
-
-    def __init__(self, wire: WireClient, *, with_snapshots: bool) -> None:
-        self._control = wire.control
-        self._service = wire.settings.service
-        self._with_snapshots = with_snapshots
-
-    async def list(self) -> AsyncIterator[TemplateInfo]:
-        snapshots: set[str] = set()
-        if self._with_snapshots:
-            async for snapshot in self._control.list_snapshots(sandbox_id=None):
-                snapshots.add(snapshot.id)
-        async for template in self._control.list_templates():
-            if template.id not in snapshots:
-                yield template
-
-    async def get(self, template_id: str) -> TemplateInfo:
-        async for template in self.list():
-            if template_id == template.id or template_id in template.names:
-                return template
-        raise NotFound(
-            f"There is no template “{template_id}” at {self._service.place}; choose another one.",
-            provider=self._service.provider,
-            op="get template",
-        )
-
-    async def delete(self, template_id: str) -> None:
-        try:
-            await self._control.delete_template(template_id, op="delete template")
-        except NotFound:
-            return
 
 
 class _Inbound(InboundAccess):
