@@ -209,7 +209,10 @@ class Build(models.Model):
 
     class Meta:
         ordering = ["-id"]
-        indexes = [models.Index(fields=["state", "heartbeat_at"])]
+        indexes = [
+            models.Index(fields=["state", "heartbeat_at"]),
+            models.Index(fields=["space", "finished_at"]),
+        ]
 
     def __str__(self) -> str:
         return self.id

@@ -38,10 +38,14 @@ class Backend(models.Model):
     """No new sandbox is made on it until then: its identity is being changed."""
     checked_at = models.DateTimeField(null=True, blank=True)
     check_error = models.CharField(max_length=500, blank=True)
+    check_took_ms = models.PositiveIntegerField(null=True, blank=True)
+    """How long the last check's answer took; null if it had none."""
     capabilities: models.JSONField[Any, Any] = models.JSONField(default=dict)
     """As the last check found them: name to boolean, and `notes`."""
     hourly_cost = models.DecimalField(max_digits=10, decimal_places=4, null=True, blank=True)
-    """What one sandbox costs an hour, in the account's own currency; for estimates only."""
+    """What one sandbox costs an hour, in `currency`; for estimates only."""
+    currency = models.CharField(max_length=3, blank=True)
+    """ISO 4217; empty if nobody said."""
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
@@ -209,6 +213,8 @@ class ReconcileReport(models.Model):
     """Why nothing more was looked at or deleted; empty if the run was whole."""
     hourly_cost = models.DecimalField(max_digits=10, decimal_places=4, null=True)
     """The backend's, at that time."""
+    oldest_orphan_s = models.PositiveIntegerField(null=True)
+    """The age of the oldest orphan that is still there after the run; null is none."""
 
     class Meta:
         ordering = ["-id"]
@@ -233,6 +239,38 @@ class ReconcileReport(models.Model):
     def idle_cost_per_hour(self) -> Decimal | None:
         """An estimate; None where the backend has no `hourly_cost`."""
         return None if self.hourly_cost is None else self.hourly_cost * max(self.idle, 0)
+
+
+class Sampling(models.Model):
+    """A moment at which all sessions were counted. The moment is the key: of several beats, one counts."""
+
+    at = models.DateTimeField(primary_key=True)
+
+    class Meta:
+        ordering = ["at"]
+
+    def __str__(self) -> str:
+        return self.at.isoformat()
+
+
+class SessionSample(models.Model):
+    """How many sessions a space had on a backend at that moment. Where there were none, there is no row."""
+
+    sampling = models.ForeignKey(Sampling, models.CASCADE, related_name="samples")
+    space = models.ForeignKey("tenants.Space", models.CASCADE, related_name="+")
+    backend = models.ForeignKey(Backend, models.SET_NULL, null=True, related_name="+")
+    """Null once it is deleted: what ran is still told."""
+    active = models.PositiveIntegerField(default=0)
+    paused = models.PositiveIntegerField(default=0)
+    lost = models.PositiveIntegerField(default=0)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["sampling", "space", "backend"], name="sampled_once")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.space_id} at {self.sampling_id}"
 
 
 class VerificationState(models.TextChoices):
