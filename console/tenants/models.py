@@ -11,6 +11,8 @@ from django.core.validators import RegexValidator
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
+from console.tenants.account_models import TotpDevice
+from sandboxes.errors import Conflict
 from skills.ids import ID_LENGTH, new_id
 
 if TYPE_CHECKING:
@@ -32,6 +34,12 @@ class User(AbstractUser):
         choices=[("auto", _("As the system")), ("light", _("Light")), ("dark", _("Dark"))],
         default="auto",
     )
+    time_zone = models.CharField(max_length=64, blank=True)
+    """A name of the IANA database; blank is whatever the browser says."""
+
+    def has_two_step(self) -> bool:
+        """Whether their password alone does not sign them in."""
+        return TotpDevice.objects.filter(user=self, confirmed=True).exists()
 
 
 class Tenant(models.Model):
@@ -40,6 +48,8 @@ class Tenant(models.Model):
     id = models.CharField(primary_key=True, max_length=ID_LENGTH, default=partial(new_id, "tnt"))
     slug = models.CharField(max_length=50, unique=True, validators=[slug_validator])
     name = models.CharField(max_length=100)
+    two_step_required = models.BooleanField(default=False)
+    """Members without two-step sign-in may do nothing but set it up."""
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
@@ -62,6 +72,12 @@ class Rollout(models.TextChoices):
 
     NEXT_TURN = "next_turn", _("At their next turn")
     NEW_SESSION = "new_session", _("Never; new sessions only")
+
+
+class SpaceGoing(Conflict):
+    """The space is being deleted, so nothing new happens in it."""
+
+    retryable = False
 
 
 class Space(models.Model):
@@ -90,6 +106,13 @@ class Space(models.Model):
     env = models.JSONField(default=dict, blank=True)
     """Environment of every session, never secret."""
     created_at = models.DateTimeField(auto_now_add=True)
+    delete_requested_at = models.DateTimeField(null=True, blank=True)
+    """It is being deleted (`console.fleet.removal`): seen still, and good for nothing."""
+    delete_requested_by = models.CharField(max_length=200, blank=True)
+    delete_leaves_snapshots = models.BooleanField(default=False)
+    """Snapshots in a provider account that its backend does not use any more stay there."""
+    delete_problem = models.CharField(max_length=500, blank=True)
+    """What its deletion waits for; empty while it goes on."""
 
     class Meta:
         ordering = ["name"]
@@ -99,6 +122,11 @@ class Space(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    def require_kept(self) -> None:
+        """Conflict if it is being deleted."""
+        if self.delete_requested_at is not None:
+            raise SpaceGoing(f"The space “{self.name}” is being deleted; use another one.")
 
 
 class Membership(models.Model):
