@@ -36,6 +36,8 @@ class User(AbstractUser):
     )
     time_zone = models.CharField(max_length=64, blank=True)
     """A name of the IANA database; blank is whatever the browser says."""
+    hides_first_steps = models.BooleanField(default=False)
+    """They closed the list of first steps on the overview."""
 
     def has_two_step(self) -> bool:
         """Whether their password alone does not sign them in."""
