@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import math
+import time
 import uuid
+from collections import OrderedDict
 from dataclasses import dataclass
 
 from asgiref.sync import sync_to_async
@@ -12,19 +16,28 @@ from starlette.requests import Request
 
 from console.audit.services import record
 from console.fleet.models import GATEWAY_ORIGIN, Backend
+from console.fleet.rates import blocked_s, count_wrong_key
 from console.fleet.runtime import Runtime, shared_runtime
 from console.gateway.narrowing import Forbidden
 from console.tenants.access import Action, Principal
 from console.tenants.keys import authenticate
 from console.tenants.models import ApiKey, Space
 from sandboxes.client import ProtocolAccess, SandboxClient
-from sandboxes.errors import Authentication, InvalidRequest, Unsupported
+from sandboxes.errors import Authentication, Capacity, InvalidRequest, Unsupported
 from sandboxes.sessions import TAG_SPACE, TAG_TENANT
 from sandboxes.wire.messages import API_KEY_HEADER
 
-__all__ = ["SPACE_HEADER", "Caller", "identify", "protocol_of"]
+__all__ = ["SPACE_HEADER", "Caller", "TooManyGuesses", "identify", "protocol_of"]
 
 SPACE_HEADER = "X-Skillyard-Space"
+_GOOD_FOR_S = 300.0
+_MOST_GOOD = 4096
+
+
+class TooManyGuesses(Capacity):
+    """Of keys, from one address. A client that tries the same key again gains nothing by it."""
+
+    retryable = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,12 +79,13 @@ class Caller:
 
 
 async def identify(request: Request) -> Caller:
-    """Authentication for a bad key, Forbidden for one that may not run sandboxes, InvalidRequest if
-    it is left open which space is meant."""
+    """Authentication for a bad key, TooManyGuesses for one more from this address, Forbidden for one that
+    may not run sandboxes, InvalidRequest if it is left open which space is meant."""
     secret = _secret(request)
     address = request.client.host if request.client else None
+    key = await _known_key(secret, address or "")
     principal, space = await sync_to_async(_look_up)(
-        secret,
+        key,
         request.headers.get(SPACE_HEADER, "").strip(),
         address,
         request.headers.get("X-Request-ID", "")[:64] or uuid.uuid4().hex,
@@ -101,12 +115,38 @@ def _secret(request: Request) -> str:
     return key.strip()
 
 
+_good: OrderedDict[bytes, float] = OrderedDict()
+"""Hashes of keys that were right, until when (monotonic): somebody else's guesses from the same address,
+which may be a proxy's, don't shut these out."""
+
+
+async def _known_key(secret: str, address: str) -> ApiKey:
+    digest = hashlib.sha256(secret.encode()).digest()
+    if _good.get(digest, 0.0) < time.monotonic() and (wait_s := blocked_s(address)):
+        raise _too_many(wait_s)
+    key = await sync_to_async(authenticate)(secret)
+    if key is not None:
+        _good[digest] = time.monotonic() + _GOOD_FOR_S
+        if len(_good) > _MOST_GOOD:
+            _good.popitem(last=False)
+        return key
+    _good.pop(digest, None)
+    if wait_s := await count_wrong_key(address, door=GATEWAY_ORIGIN):
+        raise _too_many(wait_s)
+    raise Authentication("This API key is unknown, revoked or expired; make a new one")
+
+
+def _too_many(wait_s: float) -> TooManyGuesses:
+    return TooManyGuesses(
+        "Too many wrong API keys came from this address; check the key and try again in "
+        f"{math.ceil(wait_s)} s.",
+        retry_after_s=wait_s,
+    )
+
+
 def _look_up(
-    secret: str, wanted: str, address: str | None, request_id: str
+    key: ApiKey, wanted: str, address: str | None, request_id: str
 ) -> tuple[Principal, Space]:
-    key = authenticate(secret)
-    if key is None:
-        raise Authentication("This API key is unknown, revoked or expired; make a new one")
     principal = Principal.of_key(key, address=address, request_id=request_id)
     space = (
         Space.objects.select_related("tenant", "backend", "current_release")

@@ -8,6 +8,7 @@ from typing import Any
 from django.conf import settings
 from starlette.responses import JSONResponse
 
+from console.gateway.caller import TooManyGuesses
 from console.gateway.images import release_name
 from console.gateway.narrowing import Forbidden
 from console.gateway.tags import TAG_TEMPLATE, visible
@@ -54,6 +55,8 @@ def refusal(error: SandboxError, *, headers: Mapping[str, str] | None = None) ->
     if isinstance(error, Authentication) and error.provider:
         # The console's own credentials, not the caller's key.
         error = Unavailable(error.message, op=error.op)
+    if isinstance(error, TooManyGuesses):
+        return error_response(error, headers={**NO_RETRY, **(headers or {})})
     if error.status == 501:
         return json_error(501, error.message, {**NO_RETRY, **(headers or {})})
     return error_response(error, headers=headers)
