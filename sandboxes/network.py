@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from sandboxes.errors import InvalidRequest
+from sandboxes.words import Sentence
+from sandboxes.words import gettext_noop as _
 
 __all__ = [
     "ALWAYS_DENIED",
@@ -28,12 +30,13 @@ __all__ = [
     "PolicyInvalid",
     "Verdict",
     "entry_problem",
+    "normal_entry",
 ]
 
 ANYWHERE = "0.0.0.0/0"
-LINK_LOCAL = ipaddress.ip_network("169.254.0.0/16")
+LINK_LOCAL = ipaddress.IPv4Network("169.254.0.0/16")
 ALWAYS_DENIED = tuple(
-    ipaddress.ip_network(block)
+    ipaddress.IPv4Network(block)
     for block in (
         "10.0.0.0/8",
         "100.64.0.0/10",
@@ -47,6 +50,9 @@ ALWAYS_DENIED = tuple(
 _LABEL = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
 _MAX_DOMAIN = 253
 _MAX_ENTRIES = 1024
+_NEEDS_CLOSED = _(
+    "a domain can only be allowed while outbound is off or 0.0.0.0/0 is denied; switch outbound off first"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +62,11 @@ class EntryError:
     list: str
     index: int
     entry: str
-    message: str
+    sentence: Sentence
+
+    @property
+    def message(self) -> str:
+        return str(self.sentence)
 
 
 class PolicyInvalid(InvalidRequest):
@@ -109,14 +119,8 @@ class NetworkPolicy:
         denied = _normal_list("deny", deny, errors, domains=False)
         if outbound and ANYWHERE not in denied:
             errors += [
-                EntryError(
-                    list="allow",
-                    index=index,
-                    entry=entry,
-                    message="a domain can only be allowed while outbound is off or "
-                    "0.0.0.0/0 is denied; switch outbound off first",
-                )
-                for index, entry in enumerate(allowed)
+                EntryError(list="allow", index=index, entry=entry, sentence=Sentence(_NEEDS_CLOSED))
+                for entry, index in allowed.items()
                 if not _is_network(entry)
             ]
         if errors:
@@ -204,41 +208,57 @@ def entry_problem(entry: str, *, domains: bool) -> str | None:
     """Why this list entry is refused, as a sentence with the mend, or None if it is fine."""
     try:
         _normal(entry, domains=domains)
-    except ValueError as error:
-        return str(error)
+    except _Refused as refused:
+        return str(refused.sentence)
     return None
+
+
+def normal_entry(entry: str, *, domains: bool) -> str | None:
+    """How a policy writes this entry, or None if it is refused."""
+    try:
+        return _normal(entry, domains=domains)
+    except _Refused:
+        return None
+
+
+class _Refused(Exception):
+    def __init__(self, template: str, **values: object) -> None:
+        self.sentence = Sentence(template, values)
 
 
 def _normal_list(
     name: str, entries: Iterable[str], errors: list[EntryError], *, domains: bool
-) -> list[str]:
-    normal: list[str] = []
+) -> dict[str, int]:
+    """Each entry in normal form, with its place in `entries`."""
+    normal: dict[str, int] = {}
     for index, entry in enumerate(entries):
         try:
             value = _normal(entry, domains=domains)
             if value in normal:
-                raise ValueError(f"is already in the list as {value}; remove one")
+                raise _Refused(_("is already in the list as {entry}; remove one"), entry=value)
             if index >= _MAX_ENTRIES:
-                raise ValueError(f"a list holds at most {_MAX_ENTRIES} entries")
-        except ValueError as error:
-            errors.append(EntryError(list=name, index=index, entry=entry, message=str(error)))
+                raise _Refused(_("a list holds at most {most} entries"), most=_MAX_ENTRIES)
+        except _Refused as refused:
+            errors.append(
+                EntryError(list=name, index=index, entry=entry, sentence=refused.sentence)
+            )
         else:
-            normal.append(value)
+            normal[value] = index
     return normal
 
 
 def _normal(entry: str, *, domains: bool) -> str:
     text = entry.strip().lower().rstrip(".")
     if not text:
-        raise ValueError("is empty; remove the line")
+        raise _Refused(_("is empty; remove the line"))
     if ":" in text:
-        raise ValueError(
-            "IPv6 and ports cannot be used here; give an IPv4 address, a CIDR or a name"
+        raise _Refused(
+            _("IPv6 and ports cannot be used here; give an IPv4 address, a CIDR or a name")
         )
     if re.fullmatch(r"[0-9./]+", text):
         return _normal_network(text)
     if not domains:
-        raise ValueError("only IPv4 addresses and CIDR blocks can be denied; names can't")
+        raise _Refused(_("only IPv4 addresses and CIDR blocks can be denied; names can't"))
     return _normal_domain(text)
 
 
@@ -246,17 +266,17 @@ def _normal_network(text: str) -> str:
     try:
         return str(ipaddress.IPv4Network(text, strict=False))
     except ValueError:
-        raise ValueError("is no IPv4 address or CIDR block, such as 203.0.113.0/24") from None
+        raise _Refused(_("is no IPv4 address or CIDR block, such as 203.0.113.0/24")) from None
 
 
 def _normal_domain(text: str) -> str:
     host = text.removeprefix("*.")
     labels = host.split(".")
     if len(labels) < 2:
-        raise ValueError("is no full domain name, such as example.com or *.example.com")
+        raise _Refused(_("is no full domain name, such as example.com or *.example.com"))
     if len(host) > _MAX_DOMAIN or not all(_LABEL.fullmatch(label) for label in labels):
-        raise ValueError(
-            "has a part that no domain name may have; use letters, digits and inner hyphens"
+        raise _Refused(
+            _("has a part that no domain name may have; use letters, digits and inner hyphens")
         )
     return text
 
