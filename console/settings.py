@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import environ
+from celery.schedules import crontab
 from csp.constants import NONE, SELF
 from kombu import Queue
 
@@ -141,6 +142,13 @@ CELERY_BEAT_SCHEDULE = {
     "sweep-builds": {"task": "skills.tasks.sweep_builds", "schedule": 60.0},
     "reconcile-snapshots": {"task": "skills.tasks.reconcile_snapshots", "schedule": 300.0},
     "reconcile-sandboxes": {"task": "console.fleet.tasks.reconcile_backends", "schedule": 300.0},
+    "remove-spaces": {"task": "console.fleet.tasks.remove_spaces", "schedule": 60.0},
+    "check-backends": {"task": "console.fleet.tasks.check_backends", "schedule": 60.0},
+    # On the clock, so that no five minutes are missed by drift.
+    "sample-sessions": {
+        "task": "console.fleet.tasks.sample_sessions",
+        "schedule": crontab(minute="*/5"),
+    },
     "sweep-fleet": {"task": "console.fleet.tasks.sweep_fleet", "schedule": 3600.0},
 }
 

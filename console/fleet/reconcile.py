@@ -150,6 +150,8 @@ async def _fill(report: ReconcileReport, found: ReapReport, mirror: Mirror) -> N
     report.orphaned = len(found.of(FindingKind.ORPHAN))
     report.claimable = len(found.of(FindingKind.CLAIMABLE))
     report.stuck = len(found.of(FindingKind.STUCK))
+    left = [f.age_s or 0 for f in found.of(FindingKind.ORPHAN) if not f.deleted]
+    report.oldest_orphan_s = round(max(left)) if left else None
     report.unverifiable = len(found.of(FindingKind.UNVERIFIABLE))
     report.drifted = len(found.of(FindingKind.DRIFTED))
     ordered = sorted(found.findings, key=lambda f: (_SERIOUS_FIRST.index(f.kind), -(f.age_s or 0)))

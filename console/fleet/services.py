@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -113,13 +114,18 @@ def create_backend(
 
 async def check_backend(backend: Backend) -> Backend:
     """Ask the provider whether it answers and what it can do; the answer is kept on the row."""
+    backend.check_took_ms = None
     try:
         async with await backend.open_client() as client:
+            began = time.monotonic()
             await client.health()
+            backend.check_took_ms = round((time.monotonic() - began) * 1000)
             backend.capabilities = dataclasses.asdict(client.capabilities)
             backend.check_error = ""
     except SandboxError as error:
         backend.check_error = error.message[:500]
     backend.checked_at = timezone.now()
-    await backend.asave(update_fields=["capabilities", "check_error", "checked_at"])
+    await backend.asave(
+        update_fields=["capabilities", "check_error", "check_took_ms", "checked_at"]
+    )
     return backend

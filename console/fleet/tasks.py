@@ -11,19 +11,26 @@ from console.fleet.models import Backend, ReconcileReport, Verification
 from console.fleet.reconcile import prune_reports, reconcile
 from console.fleet.runtime import Runtime
 from console.fleet.verification import verify
+from console.fleet.samples import take_sample, thin_samples
+from console.fleet.services import check_backend
 
 __all__ = [
     "reconcile_backend",
+    "check_backends",
+    "check_one_backend",
     "reconcile_backends",
     "run_reconcile",
     "run_verification",
     "sweep_fleet",
 ]
 
+    "sample_sessions",
 _BEAT_S = 300
 
 
 @shared_task(ignore_result=True)  # type: ignore[untyped-decorator]
+_CHECK_BEAT_S = 60
+_REMOVAL_BEAT_S = 60
 def reconcile_backends() -> None:
     """Hand each backend to a worker; one that nobody took up by the next beat is forgotten."""
     for backend_id in Backend.objects.values_list("pk", flat=True):
@@ -54,11 +61,31 @@ def run_verification(verification_id: str) -> None:
 
 @shared_task(ignore_result=True)  # type: ignore[untyped-decorator]
 def sweep_fleet() -> None:
-    """Old reports, and the files of sessions that are no more."""
+    """Old reports and counts, and the files of sessions that are no more."""
+@shared_task(ignore_result=True)  # type: ignore[untyped-decorator]
+def check_backends() -> None:
+    """Hand each backend to a worker, to see whether it answers."""
+    for backend_id in Backend.objects.values_list("pk", flat=True):
+        check_one_backend.apply_async((backend_id,), expires=_CHECK_BEAT_S)
+
+
+@shared_task(ignore_result=True)  # type: ignore[untyped-decorator]
+def check_one_backend(backend_id: str) -> None:
+    """See whether it answers, and how fast."""
+    async_to_sync(check_backend)(Backend.objects.get(pk=backend_id))
+
+
+@shared_task(ignore_result=True)  # type: ignore[untyped-decorator]
+def sample_sessions() -> None:
+    """Count the sessions, for the charts."""
+    take_sample()
+
+
     prune_reports()
     attachments.sweep()
 
 
+    thin_samples()
 async def _reconcile(backend: Backend, report: ReconcileReport | None) -> None:
     async with Runtime() as runtime:
         await reconcile(
