@@ -10,27 +10,26 @@ from console.fleet import attachments
 from console.fleet.models import Backend, ReconcileReport, Verification
 from console.fleet.reconcile import prune_reports, reconcile
 from console.fleet.runtime import Runtime
-from console.fleet.verification import verify
 from console.fleet.samples import take_sample, thin_samples
 from console.fleet.services import check_backend
+from console.fleet.verification import verify
 
 __all__ = [
-    "reconcile_backend",
     "check_backends",
     "check_one_backend",
+    "reconcile_backend",
     "reconcile_backends",
     "run_reconcile",
     "run_verification",
+    "sample_sessions",
     "sweep_fleet",
 ]
 
-    "sample_sessions",
 _BEAT_S = 300
+_CHECK_BEAT_S = 60
 
 
 @shared_task(ignore_result=True)  # type: ignore[untyped-decorator]
-_CHECK_BEAT_S = 60
-_REMOVAL_BEAT_S = 60
 def reconcile_backends() -> None:
     """Hand each backend to a worker; one that nobody took up by the next beat is forgotten."""
     for backend_id in Backend.objects.values_list("pk", flat=True):
@@ -60,9 +59,6 @@ def run_verification(verification_id: str) -> None:
 
 
 @shared_task(ignore_result=True)  # type: ignore[untyped-decorator]
-def sweep_fleet() -> None:
-    """Old reports and counts, and the files of sessions that are no more."""
-@shared_task(ignore_result=True)  # type: ignore[untyped-decorator]
 def check_backends() -> None:
     """Hand each backend to a worker, to see whether it answers."""
     for backend_id in Backend.objects.values_list("pk", flat=True):
@@ -81,11 +77,14 @@ def sample_sessions() -> None:
     take_sample()
 
 
+@shared_task(ignore_result=True)  # type: ignore[untyped-decorator]
+def sweep_fleet() -> None:
+    """Old reports and counts, and the files of sessions that are no more."""
     prune_reports()
+    thin_samples()
     attachments.sweep()
 
 
-    thin_samples()
 async def _reconcile(backend: Backend, report: ReconcileReport | None) -> None:
     async with Runtime() as runtime:
         await reconcile(
