@@ -195,7 +195,8 @@ class FileStore(abc.ABC):
         """Create or replace a file owned by `user`, mode 0644, its missing parents with it.
 
         An iterable is streamed with flat memory. InvalidRequest where `path` is a directory,
-        Capacity on a full disk.
+        Capacity on a full disk. What the iterable raises is raised; a part of the file may be there
+        then, and nothing more is written to it.
         """
 
     @abc.abstractmethod
@@ -213,6 +214,13 @@ class FileStore(abc.ABC):
         """Like mkdir -p: an existing directory is success, an existing file InvalidRequest."""
 
     @abc.abstractmethod
+    @abc.abstractmethod
+    async def move(
+        self, sandbox: Sandbox, source: str, target: str, *, user: str = DEFAULT_USER
+    ) -> None:
+        """Give a file or a whole directory another path, whose missing parents are made. A link is moved
+        itself. NotFound without a source; a file at `target` is replaced, a directory is refused."""
+
     async def remove(self, sandbox: Sandbox, path: str, *, user: str = DEFAULT_USER) -> None:
         """Remove a file or a whole directory. Idempotent: a missing path is success."""
 
@@ -274,13 +282,19 @@ class NetworkControl(abc.ABC):
 
 
 class Terminal(abc.ABC):
-    """An open pseudo-terminal. Iterating gives its output until the shell ends."""
+    """A pseudo-terminal. Iterating gives its output until its shell ends."""
+
+    @property
+    @abc.abstractmethod
+    def exit(self) -> ExecExit | None:
+        """How the shell ended, once iterating has; None before, and if nobody knows."""
 
     @abc.abstractmethod
     def __aiter__(self) -> AsyncIterator[bytes]: ...
 
     @abc.abstractmethod
-    async def write(self, data: bytes) -> None: ...
+    async def write(self, data: bytes) -> None:
+        """As if typed. NotFound once the shell has ended."""
 
     @abc.abstractmethod
     async def resize(self, *, cols: int, rows: int) -> None: ...
@@ -298,13 +312,33 @@ class TerminalAccess(abc.ABC):
         env: Mapping[str, str] | None = None,
         user: str = DEFAULT_USER,
     ) -> AbstractAsyncContextManager[Terminal]:
-        """A login shell on a terminal; leaving the block ends it."""
+    @abc.abstractmethod
+    async def kill(self) -> None:
+        """End the shell and what runs in it. Idempotent; never raises."""
+
+        """A login shell on a terminal. Leaving the block ends it, unless it has a name."""
+
+    @abc.abstractmethod
+    def attach(
+        self, sandbox: Sandbox, name: str, *, user: str = DEFAULT_USER
+    ) -> AbstractAsyncContextManager[Terminal]:
+        """The terminal of that name, from here on; of what it put out while nobody looked, as much as the
+        backend keeps. Leaving the block leaves it running. NotFound if its shell has ended, or the
+        end at once if that was a moment ago."""
+
+    @abc.abstractmethod
+    async def names(self, sandbox: Sandbox) -> frozenset[str]:
+        """Of what runs there under a name."""
+
+    """A terminal that was opened with a name is found by it, as long as its shell runs, by any process that
+    may reach the sandbox. Whoever is attached sees the same; the slowest reader sets the pace."""
 
 
 class ByteStream(abc.ABC):
     """A connection, for what is relayed and not understood."""
 
     @abc.abstractmethod
+        name: str | None = None,
     async def read(self) -> bytes:
         """b"" at the end. Unavailable if the connection breaks."""
 

@@ -187,6 +187,22 @@ class FileStreamContract(Contract):
         await files_of(client).write(box, "/tmp/half", b"whole")
         assert await read(client, box, "/tmp/half") == b"whole"
 
+    async def test_nothing_is_written_once_a_failing_source_has_raised(
+        self, client: SandboxClient, box: Sandbox
+    ) -> None:
+        """So that a caller can clean up after it, whichever of the two the server would hear first."""
+
+        async def source() -> AsyncIterator[bytes]:
+            yield b"x" * 70_000
+            raise RuntimeError("the source broke")
+
+        for _ in range(10):
+            with pytest.raises(RuntimeError, match="the source broke"):
+                await files_of(client).write(box, "/tmp/gone", source())
+            await files_of(client).remove(box, "/tmp/gone")
+            with pytest.raises(NotFound):
+                await files_of(client).stat(box, "/tmp/gone")
+
 
 class DirectoryContract(Contract):
     stands_on = ("files",)
@@ -234,6 +250,24 @@ class DirectoryContract(Contract):
             await files_of(client).list(box, "/tmp/missing")
         with pytest.raises(InvalidRequest):
             await files_of(client).list(box, "/etc/passwd")
+
+    async def test_move_makes_parents_and_replaces_only_a_file(
+        self, client: SandboxClient, box: Sandbox
+    ) -> None:
+        files = files_of(client)
+        await files.write(box, "/tmp/m/a/one", b"one")
+        await files.move(box, "/tmp/m/a", "/tmp/m/far/off/b")
+        assert await read(client, box, "/tmp/m/far/off/b/one") == b"one"
+        with pytest.raises(NotFound):
+            await files.stat(box, "/tmp/m/a")
+        await files.write(box, "/tmp/m/two", b"two")
+        await files.move(box, "/tmp/m/two", "/tmp/m/far/off/b/one")
+        assert await read(client, box, "/tmp/m/far/off/b/one") == b"two"
+        await files.write(box, "/tmp/m/three", b"three")
+        with pytest.raises(SandboxError):
+            await files.move(box, "/tmp/m/three", "/tmp/m/far")
+        with pytest.raises(NotFound):
+            await files.move(box, "/tmp/m/none", "/tmp/m/some")
 
     async def test_remove_is_recursive_and_idempotent(
         self, client: SandboxClient, box: Sandbox

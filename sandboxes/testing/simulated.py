@@ -414,6 +414,18 @@ class _Files(FileStore):
 
     async def remove(self, sandbox: Sandbox, path: str, *, user: str = DEFAULT_USER) -> None:
         async with self.account.call("files.remove", sandbox.id):
+    async def move(
+        self, sandbox: Sandbox, source: str, target: str, *, user: str = DEFAULT_USER
+    ) -> None:
+        async with self.account.call("files.move", sandbox.id):
+            tree, source, target = self._tree(sandbox), _normal(source), _normal(target)
+            _existing(tree, source)
+            if target in tree and tree[target].type is FileType.DIRECTORY:
+                raise Conflict(f"{target} is a directory.")
+            self._make_dirs(tree, posixpath.dirname(target), user)
+            for name in [p for p in tree if p == source or p.startswith(source + "/")]:
+                tree[target + name.removeprefix(source)] = tree.pop(name)
+
             tree, path = self._tree(sandbox), _normal(path)
             for name in [p for p in tree if p == path or p.startswith(path + "/")]:
                 del tree[name]

@@ -55,16 +55,55 @@ class TerminalContract(Contract):
 
     async def test_it_ends_with_its_shell(self, client: SandboxClient, box: Sandbox) -> None:
         async with terminals_of(client).open(box) as terminal:
-            await terminal.write(b"exit\n")
+            assert terminal.exit is None
+            await terminal.write(b"exit 3\n")
             async with asyncio.timeout(15):
                 async for _ in terminal:
                     pass
+            assert terminal.exit is not None
+            assert terminal.exit.exit_code == 3
 
     async def test_leaving_ends_what_runs_in_it(self, client: SandboxClient, box: Sandbox) -> None:
         async with terminals_of(client).open(box) as terminal:
             await terminal.write(b"sleep 7020 & echo go-$((1 + 1))\n")
             await shown(terminal, "go-2")
         assert await text_of(client, box, "pgrep -fc '[s]leep 7020' || true") == "0\n"
+
+    async def test_one_with_a_name_runs_on_and_is_found_by_it(
+        self, client: SandboxClient, box: Sandbox
+    ) -> None:
+        access = terminals_of(client)
+        assert await access.names(box) == frozenset()
+        async with access.open(box, name="desk") as terminal:
+            await terminal.write(b"here=$((30 + 4)); echo on-$((1 + 1))\n")
+            await shown(terminal, "on-2")
+        assert await access.names(box) == {"desk"}
+        async with access.attach(box, "desk") as terminal:
+            await terminal.resize(cols=71, rows=21)
+            await terminal.write(b"echo still-$here-$(stty size)\n")
+            assert "still-34-21 71" in await shown(terminal, "21 71\r\n")
+            await terminal.kill()
+            async with asyncio.timeout(15):
+                async for _ in terminal:
+                    pass
+        assert await access.names(box) == frozenset()
+
+    async def test_two_who_are_attached_see_the_same(
+        self, client: SandboxClient, box: Sandbox
+    ) -> None:
+        access = terminals_of(client)
+        async with access.open(box, name="desk") as one, access.attach(box, "desk") as other:
+            await other.write(b"echo both-$((1 + 1))\n")
+            assert "both-2" in await shown(one, "both-2")
+            assert "both-2" in await shown(other, "both-2")
+            await one.kill()
+
+    async def test_nothing_is_found_under_a_name_that_nobody_gave(
+        self, client: SandboxClient, box: Sandbox
+    ) -> None:
+        with pytest.raises(NotFound):
+            async with terminals_of(client).attach(box, "nobody-s"):
+                pass
 
     async def test_not_in_a_deleted_sandbox(self, client: SandboxClient, box: Sandbox) -> None:
         await client.delete(box.id)

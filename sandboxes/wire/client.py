@@ -19,6 +19,7 @@ from sandboxes.wire.files import EnvdFiles
 from sandboxes.wire.messages import API_KEY_HEADER, ENVD_VERSION
 from sandboxes.wire.processes import Processes
 from sandboxes.wire.rest import REQUEST_TIMEOUT_S
+from sandboxes.wire.terminals import EnvdTerminals
 from sandboxes.wire.transport import CONTROL_HEADERS, DATA_HEADERS, Dial, Plane
 
 __all__ = ["WireClient", "WireSettings"]
@@ -84,6 +85,7 @@ class WireClient:
         )
         self.processes = Processes(self.envd)
         self.files = EnvdFiles(self.envd)
+        self.terminals = EnvdTerminals(self.envd)
 
     async def drop_idle(self) -> None:
         """Close the data plane's connections that wait for their next request."""

@@ -67,12 +67,13 @@ class EnvdFiles(FileStore):
         *,
         user: str = DEFAULT_USER,
     ) -> None:
-        content: bytes | AsyncIterable[bytes] = data
+        source = None if isinstance(data, bytes) else _Source(data)
+        content: bytes | AsyncIterable[bytes] = data if source is None else source.chunks()
         kind = "application/octet-stream"
         if self._envd.version < _OCTET_STREAM_SINCE:
             boundary = uuid.uuid4().hex
             kind = f"multipart/form-data; boundary={boundary}"
-            content = _multipart(data, boundary)
+            content = _multipart(content, boundary)
         async with self._envd.plane.stream(
             "write file",
             "POST",
@@ -84,6 +85,8 @@ class EnvdFiles(FileStore):
             idle_s=_IDLE_S,
         ) as response:
             answer = await self._envd.whole("write file", response)
+        if source is not None and source.failure is not None:
+            raise source.failure
         if not answer.ok:
             raise await self._envd.refusal("write file", sandbox, answer, about=path)
         if not answer.body.lstrip().startswith(b"["):
@@ -108,6 +111,18 @@ class EnvdFiles(FileStore):
             # Said of a directory only; an existing file is invalid_argument.
             if not error.detail.startswith(Code.ALREADY_EXISTS):
                 raise
+
+    async def move(
+        self, sandbox: Sandbox, source: str, target: str, *, user: str = DEFAULT_USER
+    ) -> None:
+        await self._envd.call(
+            "move file",
+            sandbox,
+            "filesystem.Filesystem/Move",
+            {"source": self._checked(source), "destination": self._checked(target)},
+            user=user,
+            about=source,
+        )
 
     async def remove(self, sandbox: Sandbox, path: str, *, user: str = DEFAULT_USER) -> None:
         await self._call("Remove", sandbox, {"path": self._checked(path)}, user=user)
@@ -158,6 +173,22 @@ def _time(value: object) -> datetime:
         if isinstance(value, str)
         else datetime.fromtimestamp(0, tz=UTC)
     )
+
+
+class _Source:
+    """What a caller gives to be written. If it fails, the upload is ended as if it were whole: a request
+    that is broken off may be carried out at any time later, and one that was answered may not."""
+
+    def __init__(self, data: AsyncIterable[bytes]) -> None:
+        self._data = data
+        self.failure: Exception | None = None
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        try:
+            async for chunk in self._data:
+                yield chunk
+        except Exception as error:  # the caller's own iterable may raise anything
+            self.failure = error
 
 
 async def _multipart(data: bytes | AsyncIterable[bytes], boundary: str) -> AsyncIterator[bytes]:

@@ -19,13 +19,11 @@ from sandboxes.client import (
     SandboxClient,
     SnapshotStore,
     TemplateCatalog,
-    Terminal,
     TerminalAccess,
 )
 from sandboxes.errors import Conflict, SandboxError, Unsupported
 from sandboxes.network import NetworkPolicy
 from sandboxes.types import (
-    DEFAULT_USER,
     CreateRequest,
     Endpoint,
     ExecEvent,
@@ -82,7 +80,6 @@ class E2BClient(SandboxClient):
         self._inbound = _Inbound(self._wire)
         self._pausing = _Pausing(self._wire)
         self._network = _Network(self._wire, inbound_update=inbound_update)
-        self._terminal = _Terminals(self._wire)
         self._protocol = WireProtocol(self._wire)
 
     @classmethod
@@ -166,7 +163,7 @@ class E2BClient(SandboxClient):
 
     @property
     def terminal(self) -> TerminalAccess | None:
-        return self._terminal if self.capabilities.terminal else None
+        return self._wire.terminals if self.capabilities.terminal else None
 
     @property
     def protocol(self) -> ProtocolAccess | None:
@@ -242,20 +239,3 @@ class _Network(NetworkControl):
                 provider=self._service.provider,
                 op="update network",
             )
-
-
-class _Terminals(TerminalAccess):
-    def __init__(self, wire: WireClient) -> None:
-        self._processes = wire.processes
-
-    def open(
-        self,
-        sandbox: Sandbox,
-        *,
-        cols: int = 80,
-        rows: int = 24,
-        cwd: str | None = None,
-        env: Mapping[str, str] | None = None,
-        user: str = DEFAULT_USER,
-    ) -> AbstractAsyncContextManager[Terminal]:
-        return self._processes.terminal(sandbox, cols=cols, rows=rows, cwd=cwd, env=env, user=user)
