@@ -17,6 +17,8 @@ class Capabilities:
     snapshots: bool
     snapshot_keeps_processes: bool
     templates: bool
+    template_builds: bool = False
+    """Base templates can be made from here; else they are made at the provider."""
     pause: bool
     """Pause and resume keep the memory of running processes."""
     idle_timeout: bool

@@ -33,6 +33,7 @@ from sandboxes.types import (
     SandboxInfo,
     SnapshotInfo,
     Stream,
+    TemplateBuild,
     TemplateInfo,
 )
 
@@ -214,13 +215,13 @@ class FileStore(abc.ABC):
         """Like mkdir -p: an existing directory is success, an existing file InvalidRequest."""
 
     @abc.abstractmethod
-    @abc.abstractmethod
     async def move(
         self, sandbox: Sandbox, source: str, target: str, *, user: str = DEFAULT_USER
     ) -> None:
         """Give a file or a whole directory another path, whose missing parents are made. A link is moved
         itself. NotFound without a source; a file at `target` is replaced, a directory is refused."""
 
+    @abc.abstractmethod
     async def remove(self, sandbox: Sandbox, path: str, *, user: str = DEFAULT_USER) -> None:
         """Remove a file or a whole directory. Idempotent: a missing path is success."""
 
@@ -253,6 +254,18 @@ class TemplateCatalog(abc.ABC):
     @abc.abstractmethod
     async def get(self, template_id: str) -> TemplateInfo:
         """By id or name, with the status of its build. NotFound."""
+
+    @abc.abstractmethod
+    async def ensure(self, name: str, *, rebuild: bool = False) -> TemplateBuild:
+        """Have a template of that name there. READY if it is; else its build is begun, or the one that runs
+        is joined, and `build_status` tells of it. `rebuild` makes a new version all the same; the old one
+        stays, for what stands on it.
+
+        NotFound or Unsupported, with the mend, where it has to be made elsewhere (`template_builds`)."""
+
+    @abc.abstractmethod
+    async def build_status(self, name: str) -> TemplateBuild:
+        """Of the build that runs, or the one that failed last, or else of what is there. NotFound."""
 
     @abc.abstractmethod
     async def delete(self, template_id: str) -> None:
@@ -299,23 +312,27 @@ class Terminal(abc.ABC):
     @abc.abstractmethod
     async def resize(self, *, cols: int, rows: int) -> None: ...
 
+    @abc.abstractmethod
+    async def kill(self) -> None:
+        """End the shell and what runs in it. Idempotent; never raises."""
+
 
 class TerminalAccess(abc.ABC):
+    """A terminal that was opened with a name is found by it, as long as its shell runs, by any process that
+    may reach the sandbox. Whoever is attached sees the same; the slowest reader sets the pace."""
+
     @abc.abstractmethod
     def open(
         self,
         sandbox: Sandbox,
         *,
+        name: str | None = None,
         cols: int = 80,
         rows: int = 24,
         cwd: str | None = None,
         env: Mapping[str, str] | None = None,
         user: str = DEFAULT_USER,
     ) -> AbstractAsyncContextManager[Terminal]:
-    @abc.abstractmethod
-    async def kill(self) -> None:
-        """End the shell and what runs in it. Idempotent; never raises."""
-
         """A login shell on a terminal. Leaving the block ends it, unless it has a name."""
 
     @abc.abstractmethod
@@ -330,15 +347,11 @@ class TerminalAccess(abc.ABC):
     async def names(self, sandbox: Sandbox) -> frozenset[str]:
         """Of what runs there under a name."""
 
-    """A terminal that was opened with a name is found by it, as long as its shell runs, by any process that
-    may reach the sandbox. Whoever is attached sees the same; the slowest reader sets the pace."""
-
 
 class ByteStream(abc.ABC):
     """A connection, for what is relayed and not understood."""
 
     @abc.abstractmethod
-        name: str | None = None,
     async def read(self) -> bytes:
         """b"" at the end. Unavailable if the connection breaks."""
 

@@ -31,6 +31,7 @@ __all__ = [
     "SandboxState",
     "SnapshotInfo",
     "Stream",
+    "TemplateBuild",
     "TemplateInfo",
     "TemplateStatus",
     "TimeoutPolicy",
@@ -249,6 +250,19 @@ class TemplateInfo:
     created_at: datetime | None = None
     size_bytes: int | None = None
     error: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TemplateBuild:
+    """How far the making of a template is. `fraction` is 0 to 1, or None where that is unknown; `step` says
+    what is being done, `error` why it failed, each for people. `template_id` is known once it is READY."""
+
+    name: str
+    status: TemplateStatus
+    step: str = ""
+    fraction: float | None = None
+    error: str = ""
+    template_id: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,6 +20,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sandboxes.errors import SandboxError
+from sandboxes.sandboxd.builds import TemplateBuilds
 from sandboxes.sandboxd.edge import Edge
 from sandboxes.sandboxd.engines.base import Engine, Limits
 from sandboxes.sandboxd.idempotency import Receipts
@@ -47,6 +48,7 @@ class Daemon:
 
     app: ASGIApp
     service: SandboxService
+    builds: TemplateBuilds
 
     @classmethod
     async def start(
@@ -56,8 +58,10 @@ class Daemon:
         *,
         limits: Limits | None = None,
         domain: str | None = None,
+        templates_dir: Path | None = None,
     ) -> Daemon:
-        """Opens the store and adopts what still runs. Unsupported if the host lacks something."""
+        """Opens the store and adopts what still runs. Unsupported if the host lacks something. Base
+        templates are built into `templates_dir`."""
         store = Store(data_dir / "sandboxd.sqlite3")
         loaded = await store.open()
         service = SandboxService(engine, store, limits=limits)
@@ -70,10 +74,13 @@ class Daemon:
             disk_size_mb=shutil.disk_usage(data_dir).total // _MIB,
             domain=domain,
         )
-        return cls(app=Edge(service, _control(service, receipts, replies)), service=service)
+        builds = TemplateBuilds(service.images, templates_dir)
+        control = _control(service, receipts, replies, builds)
+        return cls(app=Edge(service, control), service=service, builds=builds)
 
     async def aclose(self) -> None:
-        """Sandboxes live on. Idempotent."""
+        """Sandboxes live on, builds don't. Idempotent."""
+        await self.builds.aclose()
         await self.service.aclose()
 
 
@@ -110,19 +117,21 @@ class _Authorized:
             await json_error(401, message)(scope, receive, send)
 
 
-def _control(service: SandboxService, receipts: Receipts, replies: Replies) -> ASGIApp:
+def _control(
+    service: SandboxService, receipts: Receipts, replies: Replies, builds: TemplateBuilds
+) -> ASGIApp:
     async def health(request: Request) -> Response:
         return JSONResponse({"status": "ok"})
 
     async def engine(request: Request) -> Response:
-        return JSONResponse(_engine_info(service.engine))
+        return JSONResponse(_engine_info(service.engine, builds.refusal()))
 
     app = Starlette(
         routes=[
             Route("/sandboxd/health", health, methods=["GET"]),
             Route("/sandboxd/engine", engine, methods=["GET"]),
             *SandboxRoutes(service, receipts, replies).routes(),
-            *ImageRoutes(service, replies).routes(),
+            *ImageRoutes(service, builds, replies).routes(),
             *unsupported_routes(),
         ],
         exception_handlers={
@@ -136,9 +145,13 @@ def _control(service: SandboxService, receipts: Receipts, replies: Replies) -> A
     return _Authorized(app)
 
 
-def _engine_info(engine: Engine) -> EngineInfo:
+def _engine_info(engine: Engine, builds_none: str) -> EngineInfo:
+    """`builds_none` says why no template can be built here; empty if they can."""
     capabilities: dict[str, Any] = asdict(engine.capabilities)
-    notes = capabilities.pop("notes")
+    notes = dict(capabilities.pop("notes"))
+    capabilities["template_builds"] = not builds_none
+    if builds_none:
+        notes["template_builds"] = builds_none
     try:
         own_version = version("skillyard")
     except PackageNotFoundError:
@@ -147,7 +160,7 @@ def _engine_info(engine: Engine) -> EngineInfo:
         "engine": engine.name,
         "version": own_version,
         "capabilities": capabilities,
-        "notes": dict(notes),
+        "notes": notes,
     }
 
 

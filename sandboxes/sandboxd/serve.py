@@ -94,7 +94,12 @@ async def serve(args: argparse.Namespace) -> None:
         unix = stack.enter_context(listen_unix(args.socket, args.socket_group, args.socket_mode))
         tcp = stack.enter_context(_listen_tcp(args.tcp)) if args.tcp else None
         engine = make_engine(args)
-        daemon = await Daemon.start(engine, args.data_dir, domain=args.domain)
+        daemon = await Daemon.start(
+            engine,
+            args.data_dir,
+            domain=args.domain,
+            templates_dir=args.templates_dir,
+        )
         servers = [(_server(daemon.app, args), unix)]
         if tcp is not None and api_key is not None:
             servers.append((_server(RequireApiKey(daemon.app, api_key), args), tcp))

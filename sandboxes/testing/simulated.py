@@ -46,6 +46,7 @@ from sandboxes.types import (
     SandboxState,
     SnapshotInfo,
     Stream,
+    TemplateBuild,
     TemplateInfo,
     TemplateStatus,
 )
@@ -258,6 +259,7 @@ class SimulatedClient(SandboxClient):
             snapshots=True,
             snapshot_keeps_processes=False,
             templates=True,
+            template_builds=True,
             pause=True,
             idle_timeout=True,
             outbound_switch=True,
@@ -412,8 +414,6 @@ class _Files(FileStore):
         async with self.account.call("files.make_dir", sandbox.id):
             self._make_dirs(self._tree(sandbox), _normal(path), user)
 
-    async def remove(self, sandbox: Sandbox, path: str, *, user: str = DEFAULT_USER) -> None:
-        async with self.account.call("files.remove", sandbox.id):
     async def move(
         self, sandbox: Sandbox, source: str, target: str, *, user: str = DEFAULT_USER
     ) -> None:
@@ -426,6 +426,8 @@ class _Files(FileStore):
             for name in [p for p in tree if p == source or p.startswith(source + "/")]:
                 tree[target + name.removeprefix(source)] = tree.pop(name)
 
+    async def remove(self, sandbox: Sandbox, path: str, *, user: str = DEFAULT_USER) -> None:
+        async with self.account.call("files.remove", sandbox.id):
             tree, path = self._tree(sandbox), _normal(path)
             for name in [p for p in tree if p == path or p.startswith(path + "/")]:
                 del tree[name]
@@ -479,6 +481,16 @@ class _Templates(TemplateCatalog):
             if template_id not in self.account.templates:
                 raise NotFound(f"There is no template called “{template_id}”.", status=404)
         return self._info(template_id)
+
+    async def ensure(self, name: str, *, rebuild: bool = False) -> TemplateBuild:
+        async with self.account.call("templates.ensure"):
+            if rebuild or name not in self.account.templates:
+                self.account.templates[name] = self.account.clock()
+        return await self.build_status(name)
+
+    async def build_status(self, name: str) -> TemplateBuild:
+        info = await self.get(name)
+        return TemplateBuild(name=name, status=info.status, fraction=1.0, template_id=info.id)
 
     async def delete(self, template_id: str) -> None:
         async with self.account.call("templates.delete"):

@@ -38,6 +38,18 @@ class TemplateContract(Contract):
         with pytest.raises(NotFound):
             await catalog_of(client).get("no-such-template-anywhere")
 
+    async def test_one_that_is_there_is_ready_at_once(
+        self, client: SandboxClient, template: str
+    ) -> None:
+        build = await catalog_of(client).ensure(template)
+        assert build.status is TemplateStatus.READY
+        assert build.template_id == (await catalog_of(client).get(template)).id
+        assert await catalog_of(client).build_status(template) == build
+
+    async def test_of_an_unknown_one_there_is_no_build(self, client: SandboxClient) -> None:
+        with pytest.raises(NotFound):
+            await catalog_of(client).build_status("no-such-template-anywhere")
+
     async def test_deleting_a_missing_one_is_done(self, client: SandboxClient) -> None:
         await catalog_of(client).delete("no-such-template-anywhere")
 

@@ -19,6 +19,7 @@ from sandboxes.types import (
     SandboxInfo,
     SandboxState,
     SnapshotInfo,
+    TemplateBuild,
     TemplateInfo,
     TemplateStatus,
 )
@@ -198,6 +199,37 @@ class ControlPlane(RestPlane):
         for item in self._array("list templates", reply):
             yield self._template("list templates", item)
 
+    async def alias(self, name: str) -> str | None:
+        """The id of the template of that name, "" for one of another account that may be started from; None
+        if there is none, or the server has no such route."""
+        answer = await self._plane.request(
+            "get template",
+            "GET",
+            f"/templates/aliases/{quote(name, safe='')}",
+            timeout_s=self._timeout_s,
+        )
+        if answer.status == 403:
+            return ""
+        if not answer.ok:
+            return None
+        return str(
+            self.object("get template", self._parse("get template", answer.body))["templateID"]
+        )
+
+    async def ensure_template(self, name: str, *, rebuild: bool) -> TemplateBuild:
+        """A route of sandboxd."""
+        op = "ensure template"
+        reply = await self._json(op, "POST", _build_path(name), {"rebuild": rebuild}, about=name)
+        return self._template_build(op, reply)
+
+    async def template_build(self, name: str) -> TemplateBuild:
+        """A route of sandboxd."""
+        op = "template build"
+        about = f"template “{name}”"
+        return self._template_build(op, await self._json(op, "GET", _build_path(name), about=about))
+
+    # Answers
+
     def _sandbox(
         self,
         op: str,
@@ -240,6 +272,18 @@ class ControlPlane(RestPlane):
             size_bytes=item.get("sizeBytes"),
         )
 
+    def _template_build(self, op: str, reply: Any) -> TemplateBuild:
+        item = self.object(op, reply)
+        status = str(item.get("status") or "").lower()
+        return TemplateBuild(
+            name=self._required(op, item, "name"),
+            status=_TEMPLATE_STATES.get(status, TemplateStatus.BUILDING),
+            step=str(item.get("step") or ""),
+            fraction=item.get("fraction"),
+            error=str(item.get("error") or ""),
+            template_id=str(item.get("templateID") or ""),
+        )
+
     def _template(self, op: str, reply: Any) -> TemplateInfo:
         item = self.object(op, reply)
         status = str(item.get("buildStatus") or "ready").lower()
@@ -250,6 +294,10 @@ class ControlPlane(RestPlane):
             created_at=_time(item.get("createdAt")),
             size_bytes=item.get("sizeBytes"),
         )
+
+
+def _build_path(name: str) -> str:
+    return f"/sandboxd/templates/{quote(name, safe='')}/build"
 
 
 def _named(sandbox_id: str) -> str:

@@ -37,6 +37,7 @@ __all__ = [
     "SandboxReply",
     "SnapshotReply",
     "StartRequest",
+    "TemplateBuildReply",
     "TemplateReply",
     "UploadedFile",
 ]
@@ -181,6 +182,17 @@ class TemplateReply(TypedDict):
     buildStatus: Literal["ready"]
     sizeBytes: int
     """Ours."""
+
+
+class TemplateBuildReply(TypedDict):
+    """`/sandboxd/templates/{name}/build`, ours. POST begins it, with {"rebuild": bool}; GET tells of it."""
+
+    name: str
+    status: Literal["building", "ready", "error"]
+    step: str
+    fraction: float | None
+    error: str
+    templateID: str
 
 
 class EngineInfo(TypedDict):

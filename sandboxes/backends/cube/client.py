@@ -47,7 +47,9 @@ logger = logging.getLogger(__name__)
 
 CAPABILITIES = replace(
     E2B_CAPABILITIES,
+    template_builds=True,
     notes={
+        "template_builds": "A template is made at the cluster, from an image; one that is there can be rebuilt.",
         "network_update": "Outbound can be changed while a sandbox runs; inbound is fixed at create.",
         "outbound_domain_lists": "Names in an allow list are enforced for HTTP, HTTPS and addresses "
         "that the cluster's DNS gave; asking the DNS itself is not blocked.",

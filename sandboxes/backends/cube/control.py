@@ -20,6 +20,7 @@ from sandboxes.types import (
     SandboxInfo,
     SandboxState,
     SnapshotInfo,
+    TemplateBuild,
     TemplateInfo,
     TemplateStatus,
 )
@@ -175,6 +176,36 @@ class CubeControl(ControlPlane):
         reply = await self._json(op, "GET", path, about=f"template “{template_id}”")
         return self._template(op, reply)
 
+    async def rebuild_template(self, template_id: str) -> None:
+        """Begins it, from the image and settings that it was made of."""
+        path = f"/templates/{quote(template_id, safe='')}"
+        await self._send("ensure template", "POST", path, {}, about=f"template “{template_id}”")
+
+    async def template_job(self, template_id: str) -> TemplateBuild | None:
+        """Of the template's last build; None where none is known any more."""
+        op = "template build"
+        path = f"/templates/{quote(template_id, safe='')}"
+        item = self.object(op, await self._json(op, "GET", path, about=f"template “{template_id}”"))
+        if not (job := item.get("jobID")):
+            return None
+        try:
+            reply = await self._json(op, "GET", f"{path}/builds/{quote(str(job), safe='')}/status")
+        except NotFound:
+            return None
+        told = self.object(op, reply)
+        status = _TEMPLATE_STATES.get(
+            str(told.get("status") or "").upper(), TemplateStatus.BUILDING
+        )
+        message, progress = str(told.get("message") or ""), told.get("progress")
+        failed = status is TemplateStatus.FAILED
+        return TemplateBuild(
+            name=template_id,
+            status=status,
+            step="" if failed else message,
+            fraction=progress / 100 if isinstance(progress, int | float) else None,
+            error=message if failed else "",
+        )
+
     async def delete_image(self, image_id: str, *, op: str) -> None:
         """A template or a snapshot; returns when it is done, not when it is begun."""
         await self._send(
@@ -240,10 +271,16 @@ def new_sandbox(request: CreateRequest) -> dict[str, Any]:
     }
 
 
-def not_found(control: CubeControl, op: str, what: str) -> NotFound:
+def not_found(
+    control: CubeControl,
+    op: str,
+    what: str,
+    *,
+    mend: str = "refresh the list and choose another one",
+) -> NotFound:
     service = control._plane.service
     return NotFound(
-        f"There is no {what} at {service.place}; refresh the list and choose another one.",
+        f"There is no {what} at {service.place}; {mend}.",
         provider=service.provider,
         op=op,
     )

@@ -4,12 +4,20 @@ by the prefix of their ids, and by the list that snapshots have of their own."""
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sandboxes.backends.cube.control import SNAPSHOT_PREFIX, CubeControl, not_found
+from sandboxes.backends.e2b.images import as_build
 from sandboxes.client import SnapshotStore, TemplateCatalog
 from sandboxes.errors import Conflict, InvalidRequest, NotFound, TimedOut
-from sandboxes.types import SandboxState, SnapshotInfo, TemplateInfo
+from sandboxes.types import (
+    SandboxState,
+    SnapshotInfo,
+    TemplateBuild,
+    TemplateInfo,
+    TemplateStatus,
+)
 
 if TYPE_CHECKING:
     from sandboxes.backends.cube.client import CubeClient
@@ -82,7 +90,33 @@ class CubeTemplates(TemplateCatalog):
     async def get(self, template_id: str) -> TemplateInfo:
         if template_id.startswith(SNAPSHOT_PREFIX):
             raise not_found(self._control, "get template", f"template “{template_id}”")
-        return await self._control.get_template(template_id)
+        try:
+            return await self._control.get_template(template_id)
+        except NotFound:
+            raise not_found(
+                self._control,
+                "get template",
+                f"template “{template_id}”",
+                mend="make it from an image that carries envd (POST /templates, or the cluster's own pages), "
+                "or choose another one",
+            ) from None
+
+    async def ensure(self, name: str, *, rebuild: bool = False) -> TemplateBuild:
+        """Made from an image at the cluster; what is there can be rebuilt from here, as it was made."""
+        info = await self.get(name)
+        if not rebuild:
+            return await self._build(name, info)
+        await self._control.rebuild_template(info.id)
+        return TemplateBuild(name=name, status=TemplateStatus.BUILDING, step="starting")
+
+    async def build_status(self, name: str) -> TemplateBuild:
+        return await self._build(name, await self.get(name))
+
+    async def _build(self, name: str, info: TemplateInfo) -> TemplateBuild:
+        job = await self._control.template_job(info.id)
+        if job is None or job.status is TemplateStatus.READY:
+            return as_build(name, info)
+        return replace(job, name=name)
 
     async def delete(self, template_id: str) -> None:
         if template_id.startswith(SNAPSHOT_PREFIX):

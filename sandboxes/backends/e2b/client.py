@@ -56,30 +56,33 @@ E2B_CAPABILITIES = Capabilities(
     terminal=True,
     resource_limits=True,
     notes={
+        "template_builds": "Templates are built with E2B's command line or SDK.",
         "network_update": "The inbound switch of a running sandbox cannot be changed; outbound can.",
     },
 )
 
 
 class E2BClient(SandboxClient):
-    """The contract over the E2B protocol. `transport` replaces the network in tests."""
+    """The contract over the E2B protocol. `sandboxd` can more than that; `transport` replaces the network in tests."""
 
     def __init__(
         self,
         settings: WireSettings,
         capabilities: Capabilities,
         *,
-        inbound_update: bool = False,
+        sandboxd: bool = False,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         self.provider = settings.service.provider
         self.capabilities = capabilities
         self._wire = WireClient(settings, transport=transport)
         self._snapshots = Snapshots(self._wire)
-        self._templates = Templates(self._wire, with_snapshots=capabilities.snapshots)
+        self._templates = Templates(
+            self._wire, with_snapshots=capabilities.snapshots, sandboxd=sandboxd
+        )
         self._inbound = _Inbound(self._wire)
         self._pausing = _Pausing(self._wire)
-        self._network = _Network(self._wire, inbound_update=inbound_update)
+        self._network = _Network(self._wire, inbound_update=sandboxd)
         self._protocol = WireProtocol(self._wire)
 
     @classmethod
@@ -103,7 +106,7 @@ class E2BClient(SandboxClient):
         return cls(
             replace(settings, routes=routes),
             E2B_CAPABILITIES if engine is None else _capabilities(engine),
-            inbound_update=engine is not None,
+            sandboxd=engine is not None,
             transport=transport,
         )
 

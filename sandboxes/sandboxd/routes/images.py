@@ -10,8 +10,10 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from sandboxes.errors import NotFound, SandboxError
-from sandboxes.sandboxd.routes.replies import Replies, snapshot_reply
+from sandboxes.sandboxd.builds import TemplateBuilds
+from sandboxes.sandboxd.routes.replies import Replies, build_reply, snapshot_reply
 from sandboxes.sandboxd.service import SandboxService
+from sandboxes.types import TemplateStatus
 from sandboxes.wire.server.bodies import json_body
 from sandboxes.wire.server.newsandbox import refuse_memory_false
 from sandboxes.wire.server.pages import page, parse_limit
@@ -23,6 +25,7 @@ __all__ = ["ImageRoutes"]
 @dataclass(frozen=True, slots=True)
 class ImageRoutes:
     service: SandboxService
+    builds: TemplateBuilds
     replies: Replies
 
     def routes(self) -> list[Route]:
@@ -32,6 +35,8 @@ class ImageRoutes:
             Route("/templates", self.list_templates, methods=["GET"]),
             Route("/v2/templates", self.list_templates_paged, methods=["GET"]),
             Route("/templates/aliases/{alias:path}", self.alias, methods=["GET"]),
+            Route("/sandboxd/templates/{name}/build", self.build, methods=["POST"]),
+            Route("/sandboxd/templates/{name}/build", self.build_status, methods=["GET"]),
             # A snapshot's id may hold a slash, sent as %2F and decoded before it gets here.
             Route("/templates/{id:path}", self.delete, methods=["DELETE"]),
         ]
@@ -88,6 +93,17 @@ class ImageRoutes:
     async def delete(self, request: Request) -> Response:
         await self.service.images.delete(request.path_params["id"])
         return Response(status_code=204)
+
+    async def build(self, request: Request) -> Response:
+        body = await json_body(request)
+        build = await self.builds.ensure(
+            request.path_params["name"], rebuild=body.flag("rebuild", default=False)
+        )
+        code = 202 if build.status is TemplateStatus.BUILDING else 200
+        return JSONResponse(build_reply(build), status_code=code)
+
+    async def build_status(self, request: Request) -> Response:
+        return JSONResponse(build_reply(await self.builds.status(request.path_params["name"])))
 
     def _used(self) -> Counter[str]:
         """Sandboxes alive of each image."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import cast
+from typing import Literal, cast
 
 from sandboxes.sandboxd.engines.base import Limits, TemplateRecord, Usage
 from sandboxes.sandboxd.images import NamedSnapshot
 from sandboxes.sandboxd.live import Sample
 from sandboxes.sandboxd.records import SandboxRecord, rfc3339
+from sandboxes.types import TemplateBuild, TemplateStatus
 from sandboxes.wire.messages import (
     ENVD_VERSION,
     ListedSandbox,
@@ -18,10 +19,17 @@ from sandboxes.wire.messages import (
     SandboxMetric,
     SandboxReply,
     SnapshotReply,
+    TemplateBuildReply,
     TemplateReply,
 )
 
-__all__ = ["Replies", "metric_reply", "snapshot_reply"]
+__all__ = ["Replies", "build_reply", "metric_reply", "snapshot_reply"]
+
+_BUILD_WORDS: dict[TemplateStatus, Literal["building", "ready", "error"]] = {
+    TemplateStatus.BUILDING: "building",
+    TemplateStatus.READY: "ready",
+    TemplateStatus.FAILED: "error",
+}
 
 _CLIENT_ID = "sandboxd"
 """Deprecated and meaningless, but SDKs fail without it."""
@@ -127,6 +135,17 @@ def snapshot_reply(snapshot: NamedSnapshot) -> SnapshotReply:
         "createdAt": rfc3339(record.created_at.timestamp()),
         "sizeBytes": record.size_bytes,
         "sandboxID": record.source_sandbox_id,
+    }
+
+
+def build_reply(build: TemplateBuild) -> TemplateBuildReply:
+    return {
+        "name": build.name,
+        "status": _BUILD_WORDS[build.status],
+        "step": build.step,
+        "fraction": build.fraction,
+        "error": build.error,
+        "templateID": build.template_id,
     }
 
 

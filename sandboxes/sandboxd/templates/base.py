@@ -86,12 +86,13 @@ def bootstrap(
     `keep_fd` is handed down to every process of the build, so that a lock on it lasts as long as
     any of them. Unsupported, Capacity or Unavailable with the mend in one sentence.
     """
-    _check_host(target.parent)
+    program = _check_host(target.parent)
     sources = debian_sources(recipe.suite)
     with tempfile.TemporaryDirectory(prefix=".settings-", dir=target.parent) as staging:
         _stage(settings, Path(staging))
         command = [
-            "mmdebstrap",
+            # It ends with whoever builds, however that ends.
+            *("setpriv", "--pdeathsig=TERM", "--", program),
             "--mode=root",
             "--variant=minbase",
             "--format=directory",
@@ -119,13 +120,15 @@ def bootstrap(
         _run(command, environ, report, sources, keep_fd)
 
 
-def _check_host(folder: Path) -> None:
+def _check_host(folder: Path) -> str:
+    """The path of mmdebstrap."""
     if os.geteuid() != 0:
         raise Unsupported(
             "Building the base template needs root: run it with sudo, or bring a root file system "
             "with `manage.py template import base rootfs.tar`."
         )
-    if shutil.which("mmdebstrap") is None:
+    program = shutil.which("mmdebstrap")
+    if program is None:
         raise Unsupported(
             "Building the base template needs mmdebstrap: `apt-get install mmdebstrap "
             "debian-archive-keyring`, or bring a root file system with `manage.py template import "
@@ -144,6 +147,7 @@ def _check_host(folder: Path) -> None:
             f"has {free // 1_000_000} MB left: free some, or set SKILLYARD_TEMPLATES_DIR to a "
             "larger disk."
         )
+    return program
 
 
 def _stage(settings: HostSettings, staging: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -63,6 +64,9 @@ def add_template_actions(parser: argparse.ArgumentParser) -> None:
     building.add_argument(
         "--json", action="store_true", help="progress as one JSON object a line, for programs"
     )
+    building.add_argument(
+        "--rebuild", action="store_true", help="a new version with today's packages, all the same"
+    )
     importing = actions.add_parser("import", help="make a template from a root file system's tar")
     importing.add_argument("name", metavar="NAME")
     importing.add_argument("tar", type=Path, metavar="ROOTFS.TAR")
@@ -81,7 +85,9 @@ def run_template_action(args: argparse.Namespace) -> int:
             _print_list(store, console)
         elif args.action == "build":
             with _json_progress() if args.json else show_progress("base template") as progress:
-                store.build_base(progress)
+                # Ended from outside, it ends what it started.
+                signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+                store.build_base(progress, rebuild=args.rebuild)
         elif args.action == "import":
             with show_progress(f"template {args.name}") as progress:
                 template = store.import_tar(args.name, args.tar, progress)

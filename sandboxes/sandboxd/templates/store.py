@@ -87,17 +87,18 @@ class TemplateStore:
         *,
         recipe: BaseRecipe = RECIPE,
         settings: HostSettings | None = None,
+        rebuild: bool = False,
     ) -> Template:
         """The base template of this recipe and this host's settings; built unless it is there.
 
-        Idempotent. Blocks for one to three minutes, and while another process builds. Unsupported
+        Idempotent, but for `rebuild`, which makes a new version with the packages of today. Blocks for one to three minutes, and while another process builds. Unsupported
         without root or mmdebstrap, Unavailable without the network, Capacity for a full disk.
         """
         settings = settings if settings is not None else read_host_settings()
         wanted = recipe.template_id(settings)
         with self._building(progress) as (work, lock):
-            existing = self._read(self.root / wanted)
-            if existing is not None:
+            existing = self._version_of(wanted)
+            if existing is not None and not rebuild:
                 progress(f"{existing.id} is there already", 1.0)
                 return existing
             for note in settings.notes:
@@ -107,8 +108,9 @@ class TemplateStore:
             progress("giving the files their owners", 0.92)
             make_ready(rootfs, shift=0)
             shift_owners(rootfs, ID_SHIFT)
+            made_id = wanted if existing is None else f"{wanted}-{_stamp()}"
             return self._publish(
-                work, wanted, BASE_NAME, recipe.describe(settings), settings.env, progress
+                work, made_id, BASE_NAME, recipe.describe(settings), settings.env, progress
             )
 
     def import_tar(self, name: str, tar_path: Path, progress: Progress) -> Template:
@@ -139,10 +141,9 @@ class TemplateStore:
 
             extract_tar(tar_path, rootfs, shift=ID_SHIFT, on_member=on_member)
             make_ready(rootfs, shift=ID_SHIFT)
-            stamp = datetime.now(UTC).strftime("%y%m%d%H%M%S%f")[:15]
             env = settings.env if append_certificates(rootfs, settings.certificates) else {}
             recipe = {"imported_from": tar_path.name}
-            return self._publish(work, f"{name}-{stamp}", name, recipe, env, progress)
+            return self._publish(work, f"{name}-{_stamp()}", name, recipe, env, progress)
 
     def remove(self, template_id: str) -> None:
         """Idempotent. Whether sandboxes stand on it is the caller's to know."""
@@ -152,6 +153,11 @@ class TemplateStore:
         trash = Path(tempfile.mkdtemp(prefix=".trash-", dir=self.root))
         path.rename(trash / template_id)
         shutil.rmtree(trash)
+
+    def _version_of(self, recipe_id: str) -> Template | None:
+        """The newest that was made of a recipe."""
+        known = self.list()
+        return next((t for t in known if f"{t.id}-".startswith(f"{recipe_id}-")), None)
 
     def _read(self, path: Path) -> Template | None:
         try:
@@ -233,3 +239,7 @@ class TemplateStore:
         if template is None:
             raise InvalidRequest(f"{final} was removed while it was being made; build it again.")
         return template
+
+
+def _stamp() -> str:
+    return datetime.now(UTC).strftime("%y%m%d%H%M%S%f")[:15]

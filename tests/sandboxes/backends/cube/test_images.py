@@ -139,3 +139,29 @@ async def test_25_what_files_only_snapshots_cannot_do_is_not_tried_again(
     with pytest.raises(Unsupported):
         await sandbox()
     assert len(cube.paths("POST")) == 1
+
+
+async def test_a_template_that_is_there_is_rebuilt_and_its_progress_told(
+    client: CubeClient, cube: FakeCube, template: str
+) -> None:
+    assert client.templates is not None
+    begun = await client.templates.ensure(template, rebuild=True)
+    assert begun.status == "building"
+    job = cube.cluster.template_jobs[template]
+    job["progress"] = 40
+    told = await client.templates.build_status(template)
+    assert (told.status, told.fraction, told.step) == ("building", 0.4, "pulling")
+    job |= {"status": "FAILED", "message": "probe: connection refused"}
+    told = await client.templates.build_status(template)
+    assert (told.status, told.error) == ("failed", "probe: connection refused")
+    job["status"] = "READY"
+    told = await client.templates.build_status(template)
+    assert (told.status, told.template_id) == ("ready", template)
+    cube.cluster.template_jobs.clear()
+    assert await client.templates.ensure(template) == told
+
+
+async def test_a_missing_template_is_told_with_the_mend(client: CubeClient) -> None:
+    assert client.templates is not None
+    with pytest.raises(NotFound, match="from an image that carries envd"):
+        await client.templates.ensure("nowhere")

@@ -38,6 +38,8 @@ def api(cluster: Cluster, *, api_key: str, seen: list[Request]) -> Starlette:
         ("GET", "/snapshots", "snapshots", routes.snapshots),
         ("GET", "/templates", "templates", routes.templates),
         ("GET", "/templates/{id}", "template", routes.template),
+        ("POST", "/templates/{id}", "rebuild", routes.rebuild),
+        ("GET", "/templates/{id}/builds/{job}/status", "build", routes.build),
         ("DELETE", "/templates/{id}", "delete_image", routes.delete_image),
         ("GET", "/health", "health", routes.health),
     ]
@@ -297,8 +299,28 @@ class Routes:
             if wanted == item["templateID"] or wanted in item["aliases"]:
                 if wanted in self.cluster.deleted_snapshots:
                     break
-                return JSONResponse({**item, "replicas": [], "networkType": "tap"})
+                jobs = self.cluster.template_jobs
+                job = (
+                    {"jobID": jobs[item["templateID"]]["id"]} if item["templateID"] in jobs else {}
+                )
+                return JSONResponse({**item, **job, "replicas": [], "networkType": "tap"})
         raise Refused(404, f"template {wanted} not found")
+
+    async def rebuild(self, request: Request) -> Response:
+        wanted = request.path_params["id"]
+        await json_of(request)
+        await self.template(request)
+        job = {"id": f"job-{len(self.cluster.template_jobs) + 1}", "status": "BUILDING"}
+        self.cluster.template_jobs[wanted] = {**job, "progress": 0, "message": "pulling"}
+        body = {"jobID": job["id"], "templateID": wanted, "status": "BUILDING", "progress": 0}
+        return JSONResponse(body, 202)
+
+    async def build(self, request: Request) -> Response:
+        wanted = request.path_params["id"]
+        job = self.cluster.template_jobs.get(wanted)
+        if job is None or job["id"] != request.path_params["job"]:
+            raise Refused(404, "build not found")
+        return JSONResponse({"buildID": job["id"], "templateID": wanted, **job})
 
     async def delete_image(self, request: Request) -> Response:
         wanted = request.path_params["id"]

@@ -75,6 +75,8 @@ class Cluster:
         self.killed: set[str] = set()
         self.snapshots: dict[str, Snapshot] = {}
         self.deleted_snapshots: set[str] = set()
+        self.template_jobs: dict[str, dict[str, Any]] = {}
+        """The last build of a template, by the template's id: id, status, progress, message."""
         self.woken: list[str] = []
         """Each resume of the engine: to prove that looking and deleting wakes nothing."""
 
