@@ -263,6 +263,8 @@ async def live_space(principal: Principal, space_id: str, action: Action) -> Spa
     ):
         raise Http404
     principal.require(action, tenant_id=space.tenant_id, space_id=space.pk)
+    if action is not Action.VIEW:
+        space.require_kept()
     return space
 
 

@@ -2,7 +2,7 @@
 
 The content lies in the console's storage under its digest, in a folder of the session's own; the rows
 say which path holds what. A sandbox that was made or claimed gets what it lacks before anybody can use
-it (`restore` is the `prepare` of a resolve). Destroying the session forgets it all.
+it (`restore` is the `prepare` of a resolve; `console.fleet.sessions` has the doors). Destroying the session forgets it all.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import hashlib
 import logging
 import posixpath
 import tempfile
-from collections.abc import AsyncIterable, AsyncIterator
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
 from datetime import datetime, timedelta
 from typing import IO
 
@@ -34,15 +34,20 @@ from console.fleet.workspace import (
     write_file,
 )
 from sandboxes.client import SandboxClient
-from sandboxes.errors import InvalidRequest, NotFound
+from sandboxes.errors import Conflict, InvalidRequest, NotFound, SandboxError
 from sandboxes.sessions import SessionKey
 from sandboxes.types import Sandbox
 
-__all__ = ["forget", "forget_all", "restore", "stage", "sweep"]
+__all__ = ["OpenSandbox", "forget", "forget_all", "restore", "stage", "sweep"]
 
 log = logging.getLogger(__name__)
 
+OpenSandbox = Callable[[], Awaitable[tuple[SandboxClient, Sandbox]]]
+"""The sandbox that the session has now. Waits for a rebuild that is under way."""
+Work = Callable[[SandboxClient, Sandbox], Awaitable[None]]
+
 _CHUNK_BYTES = 256 * 1024
+_MOST_MOVES = 5
 _SPOOL_BYTES = 1024 * 1024
 _FOLDER = "attachments"
 _UNCLAIMED = timedelta(hours=1)
@@ -51,16 +56,16 @@ _UNCLAIMED = timedelta(hours=1)
 
 async def stage(
     *,
-    client: SandboxClient,
-    sandbox: Sandbox,
     session: Session,
     name: str,
     data: AsyncIterable[bytes],
+    open_sandbox: OpenSandbox,
     actor: str = "",
 ) -> Attachment:
     """Put a file under /workspace/input and remember it. A name that is taken is replaced.
 
-    InvalidRequest past SKILLYARD_ATTACHMENT_MAX_BYTES for the file, or past what a session may have in all
+    The session's sandbox may be replaced meanwhile: whichever it has in the end has the file. InvalidRequest
+    past SKILLYARD_ATTACHMENT_MAX_BYTES for the file, or past what a session may have in all
     (SKILLYARD_ATTACHMENTS_MAX_BYTES, SKILLYARD_ATTACHMENTS_MAX_COUNT): then nothing is changed.
     """
     path = _relative(name)
@@ -72,24 +77,71 @@ async def stage(
             session=session, path=path, digest=digest, size_bytes=size, created_by=actor
         )
         await sync_to_async(_store)(row.stored_as, spool)
-        await ensure_workspace(client, sandbox)
-        await write_file(files_of(client), sandbox, f"{INPUT_DIR}/{path}", _chunks(spool))
+
+        async def put(client: SandboxClient, sandbox: Sandbox) -> None:
+            await ensure_workspace(client, sandbox)
+            await write_file(files_of(client), sandbox, f"{INPUT_DIR}/{path}", _chunks(spool))
+
+        written_to = await _in_present(open_sandbox, put)
+        # Not before: a row without its file in the sandbox would claim an upload that failed.
+        row, _ = await Attachment.objects.aupdate_or_create(
+            session=session,
+            path=path,
+            defaults={"digest": digest, "size_bytes": size, "created_by": actor},
+        )
+        await _follow(open_sandbox, put, written_to)
     finally:
         await asyncio.to_thread(spool.close)
-    # Last: a row without its file in the sandbox would claim an upload that failed.
-    row, _ = await Attachment.objects.aupdate_or_create(
-        session=session,
-        path=path,
-        defaults={"digest": digest, "size_bytes": size, "created_by": actor},
-    )
     return row
 
 
-async def forget(*, client: SandboxClient, sandbox: Sandbox, session: Session, name: str) -> None:
-    """Remove a staged file from the sandbox and from memory. Idempotent."""
+async def forget(*, session: Session, name: str, open_sandbox: OpenSandbox) -> bool:
+    """Remove a staged file from memory and from the sandbox, also if that is replaced meanwhile. Idempotent;
+    False, with nothing touched, for a name that is not staged."""
     path = _relative(name)
-    await Attachment.objects.filter(session=session, path=path).adelete()
-    await remove_file(files_of(client), sandbox, f"{INPUT_DIR}/{path}")
+    removed, _ = await Attachment.objects.filter(session=session, path=path).adelete()
+    if not removed:
+        return False
+
+    async def remove(client: SandboxClient, sandbox: Sandbox) -> None:
+        await remove_file(files_of(client), sandbox, f"{INPUT_DIR}/{path}")
+
+    await _follow(open_sandbox, remove, await _in_present(open_sandbox, remove))
+    return True
+
+
+async def _in_present(open_sandbox: OpenSandbox, work: Work, *, unless: str = "") -> str:
+    """Do it in the sandbox that the session has now, which is named; not if that is `unless`."""
+    gone = ""
+    for _ in range(_MOST_MOVES):
+        client, sandbox = await open_sandbox()
+        if sandbox.id == unless:
+            break
+        try:
+            await work(client, sandbox)
+        except SandboxError as error:
+            if not error.gone or sandbox.id == gone:
+                raise
+            gone = sandbox.id
+            continue
+        return sandbox.id
+    else:
+        raise Conflict(
+            "The session's sandbox is being replaced again and again; try again in a few seconds.",
+            op="stage",
+            retry_after_s=5.0,
+        )
+    return unless
+
+
+async def _follow(open_sandbox: OpenSandbox, work: Work, done_in: str) -> None:
+    """Do it again in a sandbox that took the place of `done_in`: a rebuild may have asked what is staged just
+    before the row said so. One that begins from here on finds the row."""
+    for _ in range(_MOST_MOVES):
+        present = await _in_present(open_sandbox, work, unless=done_in)
+        if present == done_in:
+            return
+        done_in = present
 
 
 async def restore(*, client: SandboxClient, sandbox: Sandbox, key: SessionKey) -> int:

@@ -15,6 +15,7 @@ from django.utils import timezone
 from console.fleet import reasons
 from console.fleet.models import Backend, Session, SessionEvent, SessionState
 from console.policies.models import NetworkPolicyRevision
+from console.tenants.models import Space
 from sandboxes import sessions
 from sandboxes.sessions import EventKind, Why
 
@@ -25,7 +26,10 @@ _ENDS_SESSION = {Why.REQUESTED, Why.SESSION_DELETED}
 
 
 async def write_event(event: sessions.SessionEvent) -> None:
-    """The hook of SessionManager. Creates the row with the session's first sandbox."""
+    """The hook of SessionManager. Creates the row with the session's first sandbox; nothing is written for
+    a space that is gone."""
+    if not await Space.objects.filter(pk=event.key.space).aexists():
+        return
     state = _state_after(event)
     values: dict[str, Any] = {}
     if state is not None:

@@ -27,6 +27,7 @@ from console.audit.services import Actor, record
 from console.fleet.mirror import Mirror
 from console.fleet.models import Backend, ReconcileReport, Session, SessionState
 from console.fleet.runtime import Runtime
+from console.tenants.models import Space
 from sandboxes.errors import SandboxError, Unavailable
 from sandboxes.sessions import Finding, FindingKind, ReapReport, SessionKey, reap
 from skills.models import Build, BuildState
@@ -131,6 +132,7 @@ async def _run(runtime: Runtime, backend: Backend, report: ReconcileReport, now:
         same_account=same_account,
         sessions_alive=sessions_alive,
         builds_alive=sync_to_async(_builds_alive),
+        abandoned=sync_to_async(_abandoned),
         inspect=mirror.inspect,
     )
     if not found.aborted:
@@ -148,10 +150,10 @@ async def _fill(report: ReconcileReport, found: ReapReport, mirror: Mirror) -> N
     report.paused, report.corrected = mirror.paused, mirror.corrected
     report.deleted, report.aborted = found.deleted, found.aborted[:500]
     report.orphaned = len(found.of(FindingKind.ORPHAN))
-    report.claimable = len(found.of(FindingKind.CLAIMABLE))
-    report.stuck = len(found.of(FindingKind.STUCK))
     left = [f.age_s or 0 for f in found.of(FindingKind.ORPHAN) if not f.deleted]
     report.oldest_orphan_s = round(max(left)) if left else None
+    report.claimable = len(found.of(FindingKind.CLAIMABLE))
+    report.stuck = len(found.of(FindingKind.STUCK))
     report.unverifiable = len(found.of(FindingKind.UNVERIFIABLE))
     report.drifted = len(found.of(FindingKind.DRIFTED))
     ordered = sorted(found.findings, key=lambda f: (_SERIOUS_FIRST.index(f.kind), -(f.age_s or 0)))
@@ -252,6 +254,13 @@ def _sessions_alive(backend: Backend, keys: Collection[SessionKey]) -> set[Sessi
         .values_list("space__tenant", "space", "session_id")
     )
     return {key for key in keys if (key.tenant, key.space, key.session) in rows}
+
+
+def _abandoned(keys: Collection[SessionKey]) -> set[SessionKey]:
+    """Those whose space's row is gone: the row goes last, so what is still there of it are leftovers."""
+    spaces = Space.objects.filter(pk__in={key.space for key in keys})
+    kept = set(spaces.values_list("tenant", "pk"))
+    return {key for key in keys if (key.tenant, key.space) not in kept}
 
 
 def _builds_alive(build_ids: Collection[str]) -> set[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import AsyncIterable
 from dataclasses import dataclass
 
 from asgiref.sync import sync_to_async
@@ -16,7 +17,7 @@ from django.utils import timezone
 from console.audit.services import Actor
 from console.fleet import attachments, reasons
 from console.fleet.history import change_state
-from console.fleet.models import Session, SessionState
+from console.fleet.models import Attachment, Session, SessionState
 from console.fleet.runtime import Runtime
 from console.fleet.workspace import files_of
 from console.policies.models import NetworkPolicyRevision
@@ -51,7 +52,9 @@ __all__ = [
     "resolve",
     "sandbox_plan",
     "session_key",
+    "stage",
     "touch",
+    "unstage",
 ]
 
 log = logging.getLogger(__name__)
@@ -81,9 +84,11 @@ def session_key(space: Space, session_id: str) -> SessionKey:
 
 async def sandbox_plan(key: SessionKey, *, pause_on_idle: bool) -> SandboxPlan:
     """What a new sandbox of this session is made of now."""
-    space = await Space.objects.select_related(
-        "backend", "current_release", "candidate_release"
-    ).aget(pk=key.space)
+    spaces = Space.objects.select_related("backend", "current_release", "candidate_release")
+    space = await spaces.filter(pk=key.space).afirst()
+    if space is None:
+        raise NotFound("The session's space was deleted; use another one.", op="create")
+    space.require_kept()
     if space.backend.cordoned:
         raise Conflict(
             f"The backend “{space.backend.name}” is being changed, so it starts nothing new; try again in "
@@ -169,6 +174,56 @@ async def _nothing_to_start_from(key: SessionKey, error: SandboxError) -> Sandbo
             "another base template in the space's settings, or make that one there."
         )
     return InvalidRequest(message, op="create", status=error.status, detail=error.detail)
+
+
+async def stage(
+    *,
+    runtime: Runtime,
+    space: Space,
+    session_id: str,
+    name: str,
+    data: AsyncIterable[bytes],
+    actor: Actor,
+) -> Attachment:
+    """Hand a file in: it lies under /workspace/input, now and in every later sandbox of the session. See
+    `attachments.stage`."""
+    opened = _opener(runtime, space, session_id, actor)
+    await opened()
+    return await attachments.stage(
+        session=await _row(space, session_id),
+        name=name,
+        data=data,
+        open_sandbox=opened,
+        actor=actor.name,
+    )
+
+
+async def unstage(
+    *, runtime: Runtime, space: Space, session_id: str, name: str, actor: Actor
+) -> bool:
+    """Take a file back that was handed in. Idempotent; False if there was none."""
+    return await attachments.forget(
+        session=await _row(space, session_id),
+        name=name,
+        open_sandbox=_opener(runtime, space, session_id, actor),
+    )
+
+
+def _opener(
+    runtime: Runtime, space: Space, session_id: str, actor: Actor
+) -> attachments.OpenSandbox:
+    async def opened() -> tuple[SandboxClient, Sandbox]:
+        live = await resolve(runtime=runtime, space=space, session_id=session_id, actor=actor)
+        return live.client, live.sandbox
+
+    return opened
+
+
+async def _row(space: Space, session_id: str) -> Session:
+    row = await Session.objects.filter(space=space, session_id=session_id).afirst()
+    if row is None:
+        raise NotFound("There is no such session; resolve it or run something, and there is.")
+    return row
 
 
 async def destroy(*, runtime: Runtime, space: Space, session_id: str, actor: Actor) -> bool:

@@ -9,6 +9,7 @@ from console.audit.services import SYSTEM, Actor
 from console.fleet import attachments
 from console.fleet.models import Backend, ReconcileReport, Verification
 from console.fleet.reconcile import prune_reports, reconcile
+from console.fleet.removal import pending, remove
 from console.fleet.runtime import Runtime
 from console.fleet.samples import take_sample, thin_samples
 from console.fleet.services import check_backend
@@ -19,6 +20,8 @@ __all__ = [
     "check_one_backend",
     "reconcile_backend",
     "reconcile_backends",
+    "remove_space",
+    "remove_spaces",
     "run_reconcile",
     "run_verification",
     "sample_sessions",
@@ -27,6 +30,7 @@ __all__ = [
 
 _BEAT_S = 300
 _CHECK_BEAT_S = 60
+_REMOVAL_BEAT_S = 60
 
 
 @shared_task(ignore_result=True)  # type: ignore[untyped-decorator]
@@ -83,6 +87,24 @@ def sweep_fleet() -> None:
     prune_reports()
     thin_samples()
     attachments.sweep()
+
+
+@shared_task(ignore_result=True)  # type: ignore[untyped-decorator]
+def remove_space(space_id: str) -> None:
+    """Go on with the deletion of one space."""
+    async_to_sync(_remove)(space_id)
+
+
+@shared_task(ignore_result=True)  # type: ignore[untyped-decorator]
+def remove_spaces() -> None:
+    """Hand each space that is being deleted to a worker again, until it is gone."""
+    for space_id in pending():
+        remove_space.apply_async((space_id,), expires=_REMOVAL_BEAT_S)
+
+
+async def _remove(space_id: str) -> None:
+    async with Runtime() as runtime:
+        await remove(runtime=runtime, space_id=space_id)
 
 
 async def _reconcile(backend: Backend, report: ReconcileReport | None) -> None:

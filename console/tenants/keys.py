@@ -17,7 +17,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from console.audit.services import record
-from console.tenants.access import SCOPES, Action, Principal
+from console.tenants.access import PLATFORM, SCOPES, Action, Principal
 from console.tenants.models import ApiKey, Space, Tenant
 from sandboxes.errors import InvalidRequest
 
@@ -56,7 +56,13 @@ def issue_key(
         raise InvalidRequest("That space belongs to another tenant.")
     if expires_at is not None and expires_at <= timezone.now():
         raise InvalidRequest("The key would be expired already; choose a later time or none.")
-    for scope in wanted:
+    if PLATFORM in wanted:
+        principal.require_platform()
+        if space is not None:
+            raise InvalidRequest(
+                f"A key with “{PLATFORM}” can't be of one space; leave one of the two."
+            )
+    for scope in set(wanted) - {PLATFORM}:
         principal.require(Action(scope), tenant_id=tenant.pk, space_id=space.pk if space else None)
     secret = f"{kind}_{secrets.token_hex(20)}"
     key = ApiKey.objects.create(

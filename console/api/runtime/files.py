@@ -23,9 +23,9 @@ from console.api.runtime.serializers import (
 )
 from console.api.schema import OCTETS, Media, operation, parameter
 from console.api.views import answer
+from console.fleet import sessions as live
 from console.fleet.artifacts import tree, zip_stream
-from console.fleet.attachments import stage
-from console.fleet.models import Session
+from console.fleet.models import Attachment
 from console.fleet.workspace import (
     INPUT_DIR,
     MAX_DEPTH,
@@ -184,8 +184,22 @@ class Stat(SessionView):
 
 
 class Inputs(SessionView):
-    needs = {"POST": Action.RUN}
+    needs = {"GET": Action.RUN, "POST": Action.RUN, "DELETE": Action.RUN}
     streams = frozenset({"post"})
+
+    @operation(
+        "inputs_list",
+        "The files that were handed in",
+        tag=TAG,
+        response=StagedSerializer,
+        listed=True,
+        description="As they are remembered for the next sandbox. Never makes one.",
+    )
+    async def get(self, request: HttpRequest) -> HttpResponse:
+        rows = Attachment.objects.filter(
+            session__space=self.space, session__session_id=self.session_id
+        )
+        return answer([_staged(row) async for row in rows])
 
     @operation(
         "inputs_upload",
@@ -210,22 +224,40 @@ class Inputs(SessionView):
             files: list[UploadedFile[Any]] = form.files.getlist("files")
             if not files:
                 raise InvalidRequest("Send at least one file, in the form's field “files”.")
-            opened = await self.resolve()
-            row = await Session.objects.aget(space=self.space, session_id=self.session_id)
             staged = []
             for file in files:
-                kept = await stage(
-                    client=opened.client,
-                    sandbox=opened.sandbox,
-                    session=row,
+                kept = await live.stage(
+                    runtime=self.runtime,
+                    space=self.space,
+                    session_id=self.session_id,
                     name=str(file.name),
                     data=_chunks(file),
-                    actor=self.actor.name,
+                    actor=self.actor,
                 )
-                path = f"{INPUT_DIR}/{kept.path}"
-                staged.append({"path": path, "size_bytes": kept.size_bytes})
+                staged.append(_staged(kept))
         await self.note("session.stage", used=True, files=[item["path"] for item in staged][:50])
         return answer(staged)
+
+    @operation(
+        "inputs_remove",
+        "Take back a file that was handed in",
+        tag=TAG,
+        status=204,
+        errors=(409, 502, 504),
+        parameters=[parameter("path", description=f"Relative to {INPUT_DIR}.", required=True)],
+        description="It is removed from the sandbox too, and comes back in no later one. Idempotent.",
+    )
+    async def delete(self, request: HttpRequest) -> HttpResponse:
+        path = _path(request).removeprefix(f"{INPUT_DIR}/")
+        removed = await live.unstage(
+            runtime=self.runtime,
+            space=self.space,
+            session_id=self.session_id,
+            name=path,
+            actor=self.actor,
+        )
+        await self.note("session.unstage", used=removed, path=path, removed=removed)
+        return HttpResponse(status=204)
 
 
 class Outputs(SessionView):
@@ -283,6 +315,10 @@ class OutputArchive(SessionView):
         response = StreamingHttpResponse(packed, content_type="application/zip")
         response.headers["Content-Disposition"] = 'attachment; filename="output.zip"'
         return response
+
+
+def _staged(row: Attachment) -> dict[str, Any]:
+    return {"path": f"{INPUT_DIR}/{row.path}", "size_bytes": row.size_bytes}
 
 
 def _path(request: HttpRequest) -> str:

@@ -68,7 +68,7 @@ class Sessions(SpaceView):
 
 
 class SessionDetail(SessionView):
-    needs = {"GET": Action.VIEW, "DELETE": Action.OPERATE}
+    needs = {"GET": Action.VIEW, "DELETE": Action.RUN}
 
     @operation("sessions_get", "What is known of a session", tag=TAG, response=SessionSerializer)
     async def get(self, request: HttpRequest) -> HttpResponse:

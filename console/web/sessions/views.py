@@ -19,7 +19,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST
 
 from console.audit.services import record
-from console.fleet import artifacts, attachments
+from console.fleet import artifacts
 from console.fleet import sessions as live
 from console.fleet.models import Session, SessionState
 from console.fleet.runtime import shared_runtime
@@ -239,15 +239,14 @@ async def upload(request: ConsoleRequest, pk: str) -> HttpResponse:
     if not files:
         await sync_to_async(messages.warning)(request, _("Choose a file to upload."))
         return redirect("web:session", pk)
-    opened = await _live(request, row)
     for file in files:
-        await attachments.stage(
-            client=opened.client,
-            sandbox=opened.sandbox,
-            session=row,
+        await live.stage(
+            runtime=shared_runtime(),
+            space=row.space,
+            session_id=row.session_id,
             name=file.name or "",
             data=_chunks(file),
-            actor=request.principal.actor.name,
+            actor=request.principal.actor,
         )
     await sync_to_async(messages.success)(
         request, _("%(count)d file(s) are in /workspace/input.") % {"count": len(files)}
@@ -259,9 +258,14 @@ async def upload(request: ConsoleRequest, pk: str) -> HttpResponse:
 async def remove_input(request: ConsoleRequest, pk: str) -> HttpResponse:
     """Remove an attachment, from the sandbox too."""
     row = await sync_to_async(_session)(request, pk, Action.RUN)
-    opened = await _live(request, row)
     name = request.POST.get("path", "")
-    await attachments.forget(client=opened.client, sandbox=opened.sandbox, session=row, name=name)
+    await live.unstage(
+        runtime=shared_runtime(),
+        space=row.space,
+        session_id=row.session_id,
+        name=name,
+        actor=request.principal.actor,
+    )
     await sync_to_async(messages.success)(request, _("%(name)s is removed.") % {"name": name})
     return redirect("web:session", pk)
 
@@ -316,7 +320,7 @@ async def pause(request: ConsoleRequest, pk: str) -> HttpResponse:
 
 @require_POST
 async def destroy(request: ConsoleRequest, pk: str) -> HttpResponse:
-    row = await sync_to_async(_session)(request, pk, Action.OPERATE)
+    row = await sync_to_async(_session)(request, pk, Action.RUN)
     await live.destroy(
         runtime=shared_runtime(),
         space=row.space,

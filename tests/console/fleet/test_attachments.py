@@ -17,7 +17,7 @@ from console.fleet.runtime import Runtime
 from console.tenants.models import Space
 from sandboxes.errors import InvalidRequest
 from sandboxes.testing.simulated import SimulatedProvider
-from tests.console.fleet.loop import ALICE, in_loop, resolve, row_of
+from tests.console.fleet.loop import ALICE, in_loop, resolve
 
 
 async def chunks(data: bytes) -> AsyncIterator[bytes]:
@@ -27,14 +27,13 @@ async def chunks(data: bytes) -> AsyncIterator[bytes]:
 
 async def stage(space: Space, name: str, data: bytes) -> Attachment:
     async with Runtime() as runtime:
-        live = await resolve(runtime, space)
-        return await attachments.stage(
-            client=live.client,
-            sandbox=live.sandbox,
-            session=await row_of(space),
+        return await sessions.stage(
+            runtime=runtime,
+            space=space,
+            session_id="talk",
             name=name,
             data=chunks(data),
-            actor="alice",
+            actor=ALICE,
         )
 
 
@@ -92,14 +91,14 @@ async def test_an_upload_that_breaks_off_changes_nothing(
         raise ConnectionResetError
 
     async with Runtime() as runtime:
-        live = await resolve(runtime, space)
         with pytest.raises(ConnectionResetError):
-            await attachments.stage(
-                client=live.client,
-                sandbox=live.sandbox,
-                session=await row_of(space),
+            await sessions.stage(
+                runtime=runtime,
+                space=space,
+                session_id="talk",
                 name="a",
                 data=broken(),
+                actor=ALICE,
             )
     assert in_sandbox(account) == {"/workspace/input/a": b"whole"}
     assert len(stored(media)) == 1
