@@ -110,6 +110,9 @@ class SimulatedProvider:
         self.inbound_tokens = inbound_tokens
         self.returns_tokens = returns_tokens
         self.templates = {name: self.clock() for name in templates}
+        self.building: dict[str, float] = {}
+        """How far builds are, by name; only where `builds_take_time`, and until a test ends them."""
+        self.builds_take_time = False
         self.snapshots: dict[str, tuple[SnapshotInfo, Files]] = {}
         self.sandboxes: dict[str, SimulatedSandbox] = {}
         self.calls: Counter[str] = Counter()
@@ -485,10 +488,16 @@ class _Templates(TemplateCatalog):
     async def ensure(self, name: str, *, rebuild: bool = False) -> TemplateBuild:
         async with self.account.call("templates.ensure"):
             if rebuild or name not in self.account.templates:
-                self.account.templates[name] = self.account.clock()
+                if self.account.builds_take_time:
+                    self.account.building[name] = 0.0
+                else:
+                    self.account.templates[name] = self.account.clock()
         return await self.build_status(name)
 
     async def build_status(self, name: str) -> TemplateBuild:
+        if (fraction := self.account.building.get(name)) is not None:
+            status = TemplateStatus.BUILDING
+            return TemplateBuild(name=name, status=status, step="building", fraction=fraction)
         info = await self.get(name)
         return TemplateBuild(name=name, status=info.status, fraction=1.0, template_id=info.id)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,10 +10,12 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
+from console.audit.models import AuditEntry
 from console.fleet import tasks
 from console.fleet.models import Backend, Verification, VerificationState
 from console.tenants.models import Space
 from sandboxes.registry import PROVIDERS, Provider
+from sandboxes.testing.simulated import SimulatedProvider
 from skills.models import Release, ReleaseState
 from tests.console.cast import World
 from tests.console.fleet import memory_backend
@@ -217,11 +220,51 @@ def test_images_are_listed_apart_and_protected(
     account.templates["spare"] = account.clock()
     page = admin.get(url("backend-images", memory.pk)).content.decode()
     assert 'value="spare"' in page
-    assert 'value="base"' not in page, "spaces start from it"
+    assert page.count(url("delete-template", memory.pk)) == 1, "spaces start from the other"
     admin.post(url("delete-template", memory.pk), {"template": "base"})
     assert "base" in account.templates
     admin.post(url("delete-template", memory.pk), {"template": "spare"})
     assert "spare" not in account.templates
+
+
+def test_a_missing_template_is_built_from_the_page(
+    admin: Client, memory: Backend, world: World
+) -> None:
+    account = memory_backend.account("one")
+    account.templates.clear()
+    account.builds_take_time = True
+    page = admin.get(url("backend-images", memory.pk)).content.decode()
+    assert "There is no template called “base”" in page
+    assert ">Build<" in page
+    assert "hx-trigger" not in page
+    admin.post(url("build-template", memory.pk), {"template": "base"})
+    line = AuditEntry.objects.get(action="template.build")
+    assert (line.target, line.details["rebuild"]) == ("base", False)
+    account.building["base"] = 0.4
+    part = admin.get(url("backend-images", memory.pk), headers={"HX-Request": "true"})
+    assert 'value="0.4"' in part.content.decode()
+    assert "hx-trigger" in part.content.decode()
+    assert "<html" not in part.content.decode()
+    del account.building["base"]
+    account.templates["base"] = account.clock()
+    page = admin.get(url("backend-images", memory.pk)).content.decode()
+    assert ">Rebuild<" in page
+    assert "hx-trigger" not in page
+
+
+def test_where_templates_are_made_elsewhere_there_is_no_button(
+    admin: Client, memory: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Elsewhere(memory_backend.Client):
+        def __init__(self, account: SimulatedProvider, settings: memory_backend.Settings) -> None:
+            super().__init__(account, settings)
+            notes = {"template_builds": "They are made in the shop."}
+            self.capabilities = replace(self.capabilities, template_builds=False, notes=notes)
+
+    monkeypatch.setattr(memory_backend, "Client", Elsewhere)
+    page = admin.get(url("backend-images", memory.pk)).content.decode()
+    assert "They are made in the shop." in page
+    assert url("build-template", memory.pk) not in page
 
 
 def test_a_dead_backend_still_has_its_pages(admin: Client, world: World) -> None:

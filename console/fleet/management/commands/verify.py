@@ -6,11 +6,12 @@ import json
 from typing import Any
 
 from asgiref.sync import async_to_sync
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import BaseCommand, CommandParser
 
 from console.audit.services import SYSTEM
 from console.fleet import verification
-from console.fleet.models import Backend, Verification, VerificationState
+from console.fleet.lookup import backend_called
+from console.fleet.models import Verification, VerificationState
 
 _MARKS = {"passed": "ok", "failed": "FAILED", "skipped": "skipped"}
 
@@ -24,7 +25,7 @@ class Command(BaseCommand):
         parser.add_argument("--json", action="store_true", help="print the report as JSON")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        backend = _backend(options["backend"])
+        backend = backend_called(options["backend"])
         row = verification._new(backend, options["template"], SYSTEM)
         row = async_to_sync(verification.verify)(row)
         self._print_json(row) if options["json"] else self._print(row)
@@ -60,12 +61,3 @@ class Command(BaseCommand):
             ],
         }
         self.stdout.write(json.dumps(report, indent=2, ensure_ascii=False))
-
-
-def _backend(wanted: str) -> Backend:
-    found = list(Backend.objects.filter(pk=wanted)) or list(Backend.objects.filter(name=wanted))
-    if len(found) != 1:
-        names = ", ".join(f"{row.name} ({row.pk})" for row in found or Backend.objects.all()[:20])
-        how = "Several are called" if found else "There is no backend called"
-        raise CommandError(f"{how} “{wanted}”; give an id of: {names}.")
-    return found[0]
