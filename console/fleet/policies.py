@@ -7,7 +7,7 @@ import contextlib
 from dataclasses import dataclass, field
 
 from asgiref.sync import sync_to_async
-from django.db.models import Q, QuerySet
+from django.db.models import Count, Q, QuerySet
 
 from console.audit.services import Actor, record
 from console.fleet.models import Session, SessionState
@@ -19,7 +19,15 @@ from sandboxes.network import NetworkPolicy
 from sandboxes.sessions import TAG_SPACE, TAG_TENANT, Rollout
 from sandboxes.types import CreateRequest, ExecRequest, TimeoutPolicy
 
-__all__ = ["ApplyReport", "Trial", "apply_now", "drifted_sessions", "try_host"]
+__all__ = [
+    "Affected",
+    "ApplyReport",
+    "Trial",
+    "affected",
+    "apply_now",
+    "drifted_sessions",
+    "try_host",
+]
 
 _AT_ONCE = 8
 _TRIAL_LIFE_S = 60.0
@@ -42,6 +50,30 @@ class Trial:
 
     reached: bool
     answer: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Affected:
+    """Sessions that have a sandbox now. `drifted` are those of them with another revision."""
+
+    running: int
+    paused: int
+    drifted: int
+
+    @property
+    def live(self) -> int:
+        return self.running + self.paused
+
+
+def affected(space: Space, revision: NetworkPolicyRevision) -> Affected:
+    """Whom a change of the policy concerns, counted now."""
+    drifted = drifted_sessions(space, revision).values("pk")
+    counts = Session.objects.filter(space=space).aggregate(
+        running=Count("pk", filter=Q(state=SessionState.ACTIVE)),
+        paused=Count("pk", filter=Q(state=SessionState.PAUSED)),
+        drifted=Count("pk", filter=Q(pk__in=drifted)),
+    )
+    return Affected(**counts)
 
 
 def drifted_sessions(space: Space, revision: NetworkPolicyRevision) -> QuerySet[Session]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ipaddress
 import socket
 from dataclasses import dataclass
 from urllib.parse import urlsplit
+
+from django.utils.translation import gettext as _
 
 from sandboxes.errors import InvalidRequest
 from sandboxes.network import Decision, NetworkPolicy
@@ -14,10 +17,11 @@ __all__ = ["HostTest", "host_of", "judge"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostTest:
-    """`addresses` are what the console's own resolver found; empty if it found none."""
+    """`addresses` are what the console's own resolver found, each with what the rules of addresses say
+    of it; empty if it found none. An allowed name opens its addresses whatever those say."""
 
     host: str
-    addresses: list[str]
+    addresses: dict[str, Decision]
     decision: Decision
 
 
@@ -29,8 +33,9 @@ def judge(policy: NetworkPolicy, text: str) -> HostTest:
         found = socket.getaddrinfo(host, None, socket.AF_INET, socket.SOCK_STREAM)
     except (OSError, UnicodeError):
         found = []
-    addresses = sorted({str(address[4][0]) for address in found})
-    decision = policy.decide(host, resolve=(lambda _name: addresses) if addresses else None)
+    names = sorted({str(address[4][0]) for address in found}, key=ipaddress.ip_address)
+    decision = policy.decide(host, resolve=(lambda _name: names) if names else None)
+    addresses = {name: policy.decide_address(name) for name in names}
     return HostTest(host=host, addresses=addresses, decision=decision)
 
 
@@ -41,5 +46,5 @@ def host_of(text: str) -> str:
     except ValueError:
         host = ""
     if not host:
-        raise InvalidRequest("Type a host name, an IPv4 address or a URL.")
+        raise InvalidRequest(_("Type a host name, an IPv4 address or a URL."))
     return host

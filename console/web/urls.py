@@ -16,6 +16,7 @@ from console.web.catalog import views as catalog
 from console.web.keys import views as keys
 from console.web.members import views as members
 from console.web.overview import views as overview
+from console.web.policies import hosts as policy_hosts
 from console.web.policies import views as policies
 from console.web.reconcile import views as reconcile
 from console.web.releases import views as releases
@@ -34,7 +35,8 @@ urlpatterns = [
     path("spaces/<str:space_id>/", spaces.space, name="space"),
     path("spaces/<str:space_id>/network/", policies.network, name="network"),
     path("spaces/<str:space_id>/network/apply/", policies.apply, name="network-apply"),
-    path("spaces/<str:space_id>/network/test/", policies.test_host, name="network-test"),
+    path("spaces/<str:space_id>/network/test/", policy_hosts.test_host, name="network-test"),
+    path("spaces/<str:space_id>/network/import/", policies.take, name="network-import"),
     path("spaces/<str:space_id>/network/export/", policies.export, name="network-export"),
     path("spaces/<str:space_id>/install/", builds.install, name="install"),
     path("spaces/<str:space_id>/uninstall/", builds.uninstall, name="uninstall"),

@@ -208,7 +208,7 @@ class PolicyTest(SpaceView):
         return answer(
             {
                 "host": judged.host,
-                "addresses": judged.addresses,
+                "addresses": list(judged.addresses),
                 "verdict": judged.decision.verdict.value,
                 "rule": judged.decision.rule,
                 "trial": trial,

@@ -39,6 +39,7 @@ RULES: dict[str, Rule] = {
     "network-apply": Rule(Action.POLICY, "post"),
     "network-test": Rule(Action.VIEW, "post"),
     "network-export": VIEW,
+    "network-import": Rule(Action.POLICY, "post"),
     "install": Rule(Action.BUILD, "post"),
     "uninstall": Rule(Action.BUILD, "post"),
     "space-builds": VIEW,
@@ -128,7 +129,7 @@ def address(name: str, world: World) -> str:
 
 
 def visit(client: Client, name: str, world: World) -> int:
-    form = {"skill": world.skill.pk, "version": world.version.pk, "role": "viewer", "after": 1}
+    form = {"skill": world.skill.pk, "version": world.version.pk, "role": "viewer", "after": 1, "number": 1}
     response = getattr(client, RULES[name].method)(address(name, world), form)
     if response.streaming:
         response.close()
