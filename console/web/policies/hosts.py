@@ -35,8 +35,11 @@ async def test_host(request: ConsoleRequest, space_id: str) -> HttpResponse:
     text = request.POST.get("host", "").strip()[:_MOST]
     context: dict[str, Any] = {"host": text, "space": space, "revision": present}
     form = Form.posted(request.POST) if "number" in request.POST else None
+    policy = form.draft().check().policy if form else present.policy()
+    if policy is None:
+        context["problem"] = _("The test judges what the form says: mend the marked entries first.")
+        return await sync_to_async(_answer)(request, space, present, form, context)
     try:
-        policy = form.draft().policy() if form else present.policy()
         context["test"] = test = await sync_to_async(judge, thread_sensitive=False)(policy, text)
     except InvalidRequest as error:
         context["problem"] = error.message

@@ -64,6 +64,7 @@ def show(
     if request.htmx and request.htmx.target == "policy":
         return page(request, "policies/form.html", context, area="spaces", status=status)
     context |= around(space, request.GET.get("page"))
+    context["sees_backend"] = request.principal.may(Action.VIEW, tenant_id=space.tenant_id)
     return page(
         request, "policies/network.html", context, area="spaces", tab="network", status=status
     )
@@ -88,10 +89,10 @@ def _next_form(
 ) -> Form:
     """What the form is after one of its buttons; without any, the same, one entry a row."""
     data = request.POST
-    if (name := data.get("add")) is not None:
+    if (name := data.get("add-row")) is not None:
         form.add_row(name)
         return form
-    if (which := data.get("remove")) is not None:
+    if (which := data.get("remove-row")) is not None:
         form.remove_row(which)
     elif preset := PRESETS.get(data.get("preset", "")):
         draft = preset.draft(inbound=form.inbound)

@@ -73,6 +73,12 @@ def test_a_viewer_judges_the_saved_policy(world: World, client: Client) -> None:
     assert ">allowed</span>" in ask(client, world, "203.0.113.7")
 
 
+def test_a_form_that_cannot_be_saved_is_not_judged(owner: Client, world: World) -> None:
+    text = ask(owner, world, "203.0.113.7", number=1, allow=["nodots"])
+
+    assert "mend the marked entries first" in text
+
+
 @pytest.mark.parametrize("host", ["", "http://", "//"])
 def test_what_is_no_host_is_said(host: str, owner: Client, world: World) -> None:
     assert "Type a host name" in ask(owner, world, host, number=1)

@@ -130,9 +130,9 @@ def test_while_typing_only_the_preview_and_the_remarks_are_sent(
 
 
 def test_rows_are_added_removed_and_pasted_in_bulk(owner: Client, world: World) -> None:
-    _, added = submit(owner, world, "add", "allow", allow=["a.example b.example,c.example"])
+    _, added = submit(owner, world, "add-row", "allow", allow=["a.example b.example,c.example"])
     _, removed = submit(
-        owner, world, "remove", "allow:1", allow=["a.example", "b.example", "c.example"]
+        owner, world, "remove-row", "allow:1", allow=["a.example", "b.example", "c.example"]
     )
 
     assert rows(added, "allow") == ["a.example", "b.example", "c.example", ""]
@@ -191,7 +191,13 @@ def test_a_viewer_sees_it_but_has_no_buttons(world: World, client: Client) -> No
     text = client.get(reverse("web:network", args=[world.space.pk])).content.decode()
 
     assert "<fieldset disabled>" in text
-    for button in ('name="save"', 'name="add"', 'name="remove"', 'id="import-file"', "?restore="):
+    for button in (
+        'name="save"',
+        'name="add-row"',
+        'name="remove-row"',
+        'id="import-file"',
+        "?restore=",
+    ):
         assert button not in text
 
 
