@@ -75,12 +75,14 @@ class Op:
         self.gate: asyncio.Future[BaseException | None] | None = None
         self.where = ""
         self.consumed_at_start = False
+        self.lease = 0
         self.held: Held | None = None
         self.task: asyncio.Task[None]
 
     def acquired(self, *, granted: bool) -> None:
         if granted:
             self.consumed_at_start = self.machine.consumed[self.key]
+            self.lease = self.machine.lease(self.key)
         else:
             self.refused += 1
 
@@ -91,7 +93,7 @@ class Op:
         except (SandboxError, asyncio.CancelledError):
             return
         if isinstance(result, Resolved):
-            self.machine.handed_out(self.key, result)
+            self.machine.handed_out(self.key, result, self.lease)
 
     @property
     def waits_in_memory(self) -> bool:
@@ -152,6 +154,7 @@ class Interleavings(RuleBasedStateMachine):
         self.broken: list[str] = []
         self.consumed = dict.fromkeys(SESSIONS, False)
         self.refs = dict.fromkeys(SESSIONS, 0)
+        self.leases = dict.fromkeys(SESSIONS, 0)
         self.given: dict[SessionKey, set[str]] = {key: set() for key in SESSIONS}
         self.bound: dict[SessionKey, str | None] = dict.fromkeys(SESSIONS)
         self.late_creates: list[Any] = []
@@ -228,12 +231,18 @@ class Interleavings(RuleBasedStateMachine):
         self.ops.append(op)
         self.settle()
 
-    def handed_out(self, key: SessionKey, resolved: Resolved) -> None:
+    def lease(self, key: SessionKey) -> int:
+        """The number of the turn that is on, 0 if none is."""
+        return self.leases[key] if self.refs[key] else 0
+
+    def handed_out(self, key: SessionKey, resolved: Resolved, lease: int) -> None:
+        """`lease`: the turn in which its call got the lock. A call from before the turn, or from
+        an earlier one, does not consume this turn's ticket, however late it ends."""
         others = self.given[key] - {resolved.sandbox.id}
         live = {sandbox.id for sandbox in self.provider.sandboxes.values()}
         assert not others & live, "two live sandboxes were bound to one session"
         self.given[key].add(resolved.sandbox.id)
-        if self.refs[key]:
+        if lease and lease == self.lease(key):
             self.consumed[key] = True
 
     def end_lease(self, key: SessionKey) -> None:
@@ -269,6 +278,7 @@ class Interleavings(RuleBasedStateMachine):
         state = self.await_(self.replicas[replica].manager.begin_turn(key=key))
         self.refs[key] = state.refs
         if state.refs == 1:
+            self.leases[key] += 1
             self.consumed[key] = False
 
     @rule(replica=replica, key=session)
@@ -411,7 +421,7 @@ class Interleavings(RuleBasedStateMachine):
             self.await_(self.redis.delete(self.replicas[0].manager.names.of(key).lock))
         for key in SESSIONS:
             resolved = self.await_(self.replicas[0].resolve(key, wait_s=5))
-            self.handed_out(key, resolved)
+            self.handed_out(key, resolved, self.lease(key))
         later = datetime.now(UTC) + timedelta(hours=1)
         replica = self.replicas[1]
         report = self.await_(
