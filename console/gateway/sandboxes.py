@@ -101,15 +101,15 @@ class _Wish:
     @classmethod
     def of(cls, body: Fields, spec: CreateSpec, *, v1: bool, request_key: str) -> _Wish:
         outbound = body.flag("allow_internet_access", default=True)
-        said = body.raw("allow_internet_access") is not None
+        inbound = spec.policy.inbound
+        outbound_said = body.raw("allow_internet_access") is not None
+        inbound_said = body.object("network").raw("allowPublicTraffic") is not None
         canonical = json.dumps(body.data, sort_keys=True, separators=(",", ":"))
         return cls(
             spec=spec,
-            # SDKs of v1 send their default, true, whether or not anyone asked for it.
-            outbound=outbound if said and not (v1 and outbound) else None,
-            inbound=spec.policy.inbound
-            if body.object("network").raw("allowPublicTraffic") is not None
-            else None,
+            # Clients of v1 send their defaults, true, whether or not anyone asked for it.
+            outbound=outbound if outbound_said and not (v1 and outbound) else None,
+            inbound=inbound if inbound_said and not (v1 and inbound) else None,
             request_key=request_key,
             request_digest=hashlib.sha256(canonical.encode()).hexdigest(),
         )

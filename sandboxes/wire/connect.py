@@ -1,4 +1,5 @@
-"""The Connect protocol with JSON messages, as envd speaks it: frames and errors, both ways.
+"""The Connect protocol as envd speaks it: frames and errors, both ways. Messages are JSON unless the
+caller brings another codec; how a stream ended, and what went wrong, is always JSON.
 
 Client and server share this module. Facts: connectrpc.com/docs/protocol, and what the official
 SDKs were seen to send. A stream's HTTP status is always 200 once framing starts; its last frame
@@ -10,23 +11,30 @@ from __future__ import annotations
 import enum
 import json
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 __all__ = [
+    "PROTO_STREAM_CONTENT_TYPE",
+    "PROTO_UNARY_CONTENT_TYPE",
     "STREAM_CONTENT_TYPE",
     "UNARY_CONTENT_TYPE",
     "Code",
     "ConnectError",
     "Frame",
     "FrameDecoder",
+    "decode_json",
     "encode_end",
+    "encode_frame",
+    "encode_json",
     "encode_message",
 ]
 
 UNARY_CONTENT_TYPE = "application/json"
 STREAM_CONTENT_TYPE = "application/connect+json"
+PROTO_UNARY_CONTENT_TYPE = "application/proto"
+PROTO_STREAM_CONTENT_TYPE = "application/connect+proto"
 
 _HEADER = struct.Struct(">BI")
 _COMPRESSED = 0x01
@@ -109,22 +117,29 @@ class Frame:
 
 
 def encode_message(message: Mapping[str, Any]) -> bytes:
-    return _encode(0, message)
+    return encode_frame(encode_json(message))
+
+
+def encode_frame(body: bytes) -> bytes:
+    """A message that is encoded already."""
+    return _HEADER.pack(0, len(body)) + body
 
 
 def encode_end(error: ConnectError | None = None) -> bytes:
-    return _encode(_END_STREAM, {"error": error.to_json()} if error else {})
+    body = encode_json({"error": error.to_json()} if error else {})
+    return _HEADER.pack(_END_STREAM, len(body)) + body
 
 
-def _encode(flags: int, message: Mapping[str, Any]) -> bytes:
-    body = json.dumps(message, separators=(",", ":"), ensure_ascii=False).encode()
-    return _HEADER.pack(flags, len(body)) + body
+def encode_json(message: Mapping[str, Any]) -> bytes:
+    return json.dumps(message, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 class FrameDecoder:
-    """Feed it bytes as they come; it yields whole frames and keeps the rest."""
+    """Feed it bytes as they come; it yields whole frames and keeps the rest. `decode` reads a message and
+    raises ConnectError for what is none."""
 
-    def __init__(self) -> None:
+    def __init__(self, decode: Callable[[bytes], dict[str, Any]] | None = None) -> None:
+        self._decode = decode or decode_json
         self._buffer = bytearray()
 
     @property
@@ -133,7 +148,7 @@ class FrameDecoder:
         return bool(self._buffer)
 
     def feed(self, data: bytes) -> Iterator[Frame]:
-        """Raises ConnectError on a frame that is compressed, too large or not a JSON object."""
+        """Raises ConnectError on a frame that is compressed, too large or no message."""
         self._buffer += data
         while len(self._buffer) >= _HEADER.size:
             flags, length = _HEADER.unpack_from(self._buffer)
@@ -148,14 +163,15 @@ class FrameDecoder:
                 return
             body = bytes(self._buffer[_HEADER.size : end])
             del self._buffer[:end]
-            yield Frame(_parse(body), bool(flags & _END_STREAM))
+            last = bool(flags & _END_STREAM)
+            yield Frame(decode_json(body) if last else self._decode(body), last)
 
 
-def _parse(body: bytes) -> dict[str, Any]:
+def decode_json(body: bytes) -> dict[str, Any]:
     try:
         message = json.loads(body)
     except ValueError:
-        raise ConnectError(Code.INVALID_ARGUMENT, "a frame is not JSON") from None
+        raise ConnectError(Code.INVALID_ARGUMENT, "a message is not JSON") from None
     if not isinstance(message, dict):
-        raise ConnectError(Code.INVALID_ARGUMENT, "a frame is not a JSON object")
+        raise ConnectError(Code.INVALID_ARGUMENT, "a message is not a JSON object")
     return message

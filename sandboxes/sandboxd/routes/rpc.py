@@ -3,12 +3,12 @@
 Facts: a stream's status is always 200 once its content type is right; errors travel in its last
 frame. The request body is read to its end before the answer ends, or the client would see a reset
 connection instead of the last frame. A client that goes away ends its stream and nothing else.
+Messages are JSON or protobuf, as the client's content type says; handlers see their JSON form.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
@@ -20,14 +20,19 @@ from starlette.types import Message, Receive, Scope, Send
 
 from sandboxes.errors import SandboxError
 from sandboxes.sandboxd.live import LiveSandbox
+from sandboxes.wire import proto
 from sandboxes.wire.connect import (
+    PROTO_STREAM_CONTENT_TYPE,
+    PROTO_UNARY_CONTENT_TYPE,
     STREAM_CONTENT_TYPE,
     UNARY_CONTENT_TYPE,
     Code,
     ConnectError,
     FrameDecoder,
+    decode_json,
     encode_end,
-    encode_message,
+    encode_frame,
+    encode_json,
 )
 from sandboxes.wire.encoding import decode_user_selector
 from sandboxes.wire.server.asgi import body_chunks
@@ -95,6 +100,50 @@ class ClientStream:
     handle: Callable[[Call, AsyncIterator[Mapping[str, Any]]], Awaitable[Mapping[str, Any]]]
 
 
+@dataclass(frozen=True, slots=True)
+class Codec:
+    """How this client writes its messages. `decode` raises ConnectError."""
+
+    content_type: str
+    decode: Callable[[bytes], dict[str, Any]]
+    encode: Callable[[Mapping[str, Any]], bytes]
+
+    def frame(self, message: Mapping[str, Any]) -> bytes:
+        return encode_frame(self.encode(message))
+
+    def start(self) -> Message:
+        """Of a stream."""
+        return {
+            "type": "http.response.start",
+            "status": 200,
+            "headers": [
+                (b"content-type", self.content_type.encode()),
+                # nginx would hold small frames back, and so starve the stream.
+                (b"x-accel-buffering", b"no"),
+                (b"cache-control", b"no-store"),
+            ],
+        }
+
+
+def _codec(path: str, content_type: str, *, unary: bool) -> Codec | None:
+    """None for a form that is not spoken here."""
+    if content_type == (UNARY_CONTENT_TYPE if unary else STREAM_CONTENT_TYPE):
+        return Codec(content_type, decode_json, encode_json)
+    if content_type != (PROTO_UNARY_CONTENT_TYPE if unary else PROTO_STREAM_CONTENT_TYPE):
+        return None
+    request, reply = proto.METHODS[path]
+
+    def decode(body: bytes) -> dict[str, Any]:
+        try:
+            return proto.decode(request, body)
+        except ValueError as error:
+            raise ConnectError(
+                Code.INVALID_ARGUMENT, f"a message is not valid protobuf: {error}"
+            ) from None
+
+    return Codec(content_type, decode, lambda message: proto.encode(reply, message))
+
+
 async def serve(
     method: Unary | ServerStream | ClientStream,
     live: LiveSandbox,
@@ -103,29 +152,32 @@ async def serve(
     send: Send,
 ) -> None:
     call = Call(live, Headers(scope=scope))
-    expected = UNARY_CONTENT_TYPE if isinstance(method, Unary) else STREAM_CONTENT_TYPE
+    unary = isinstance(method, Unary)
     sent = call.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if sent != expected:
-        headers = {"Accept-Post": expected}
+    codec = _codec(scope["path"], sent, unary=unary)
+    if codec is None:
+        spoken = (
+            (UNARY_CONTENT_TYPE, PROTO_UNARY_CONTENT_TYPE)
+            if unary
+            else (STREAM_CONTENT_TYPE, PROTO_STREAM_CONTENT_TYPE)
+        )
+        headers = {"Accept-Post": ", ".join(spoken)}
         await Response(status_code=415, headers=headers)(scope, receive, send)
     elif isinstance(method, Unary):
-        response = await _unary(method, call, receive)
+        response = await _unary(method, call, codec, receive)
         await response(scope, receive, send)
     elif isinstance(method, ServerStream):
-        await _server_stream(method, call, receive, send)
+        await _server_stream(method, call, codec, receive, send)
     else:
-        await _client_stream(method, call, receive, send)
+        await _client_stream(method, call, codec, receive, send)
 
 
-async def _unary(method: Unary, call: Call, receive: Receive) -> Response:
+async def _unary(method: Unary, call: Call, codec: Codec, receive: Receive) -> Response:
     try:
         body = await _read_all(receive)
-        message = json.loads(body) if body else {}
-        if not isinstance(message, dict):
-            raise ConnectError(Code.INVALID_ARGUMENT, "the request is not a JSON object")
-        return JSONResponse(await method.handle(call, message))
-    except ValueError:
-        error = ConnectError(Code.INVALID_ARGUMENT, "the request is not valid JSON")
+        message = codec.decode(body) if body else {}
+        reply = codec.encode(await method.handle(call, message))
+        return Response(reply, media_type=codec.content_type)
     except ConnectError as refused:
         error = refused
     except SandboxError as failed:
@@ -133,14 +185,16 @@ async def _unary(method: Unary, call: Call, receive: Receive) -> Response:
     return JSONResponse(error.to_json(), status_code=error.code.http_status)
 
 
-async def _server_stream(method: ServerStream, call: Call, receive: Receive, send: Send) -> None:
+async def _server_stream(
+    method: ServerStream, call: Call, codec: Codec, receive: Receive, send: Send
+) -> None:
     try:
-        message = await _read_single_frame(receive)
+        message = await _read_single_frame(codec, receive)
     except ConnectError as refused:
-        await send(_START)
+        await send(codec.start())
         await send(_chunk(encode_end(refused), last=True))
         return
-    answering = asyncio.ensure_future(_answer(method, call, message, send))
+    answering = asyncio.ensure_future(_answer(method, call, codec, message, send))
     leaving = asyncio.ensure_future(_client_left(receive))
     try:
         await asyncio.wait({answering, leaving}, return_when=asyncio.FIRST_COMPLETED)
@@ -152,12 +206,14 @@ async def _server_stream(method: ServerStream, call: Call, receive: Receive, sen
         raise results[0]
 
 
-async def _answer(method: ServerStream, call: Call, message: Mapping[str, Any], send: Send) -> None:
-    await send(_START)
+async def _answer(
+    method: ServerStream, call: Call, codec: Codec, message: Mapping[str, Any], send: Send
+) -> None:
+    await send(codec.start())
     try:
         async with aclosing(method.handle(call, message)) as replies:
             async for reply in replies:
-                await send(_chunk(encode_message(reply)))
+                await send(_chunk(codec.frame(reply)))
         outcome = encode_end()
     except StreamBroken:
         return
@@ -173,11 +229,13 @@ async def _client_left(receive: Receive) -> None:
         continue
 
 
-async def _client_stream(method: ClientStream, call: Call, receive: Receive, send: Send) -> None:
-    frames = _frames(receive)
+async def _client_stream(
+    method: ClientStream, call: Call, codec: Codec, receive: Receive, send: Send
+) -> None:
+    frames = _frames(codec, receive)
     try:
         reply = await method.handle(call, frames)
-        outcome = encode_message(reply) + encode_end()
+        outcome = codec.frame(reply) + encode_end()
     except ConnectError as refused:
         outcome = encode_end(refused)
     except SandboxError as failed:
@@ -185,12 +243,12 @@ async def _client_stream(method: ClientStream, call: Call, receive: Receive, sen
     with suppress(ConnectError):
         async for _ in frames:
             continue
-    await send(_START)
+    await send(codec.start())
     await send(_chunk(outcome, last=True))
 
 
-async def _frames(receive: Receive) -> AsyncIterator[Mapping[str, Any]]:
-    decoder = FrameDecoder()
+async def _frames(codec: Codec, receive: Receive) -> AsyncIterator[Mapping[str, Any]]:
+    decoder = FrameDecoder(codec.decode)
     async for data in body_chunks(receive):
         for frame in decoder.feed(data):
             if not frame.end:
@@ -199,9 +257,9 @@ async def _frames(receive: Receive) -> AsyncIterator[Mapping[str, Any]]:
         raise ConnectError(Code.INVALID_ARGUMENT, "the request ends inside a frame")
 
 
-async def _read_single_frame(receive: Receive) -> Mapping[str, Any]:
+async def _read_single_frame(codec: Codec, receive: Receive) -> Mapping[str, Any]:
     body = await _read_all(receive)
-    frames = [frame for frame in FrameDecoder().feed(body) if not frame.end]
+    frames = [frame for frame in FrameDecoder(codec.decode).feed(body) if not frame.end]
     if len(frames) != 1:
         raise ConnectError(
             Code.INVALID_ARGUMENT, f"expected one message in the request, got {len(frames)}"
@@ -224,15 +282,3 @@ async def _read_all(receive: Receive) -> bytes:
 
 def _chunk(data: bytes, *, last: bool = False) -> Message:
     return {"type": "http.response.body", "body": data, "more_body": not last}
-
-
-_START: Message = {
-    "type": "http.response.start",
-    "status": 200,
-    "headers": [
-        (b"content-type", STREAM_CONTENT_TYPE.encode()),
-        # nginx would hold small frames back, and so starve the stream.
-        (b"x-accel-buffering", b"no"),
-        (b"cache-control", b"no-store"),
-    ],
-}
