@@ -77,7 +77,7 @@ def _served(namespace: str, target: Target) -> Iterator[None]:
     argv = [sys.executable, "-c", _SERVER, target.address, target.body]
     server = subprocess.Popen(["ip", "netns", "exec", namespace, *argv])
     try:
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 30
         while True:
             try:
                 with urllib.request.urlopen(target.url(), timeout=1):  # noqa: S310
