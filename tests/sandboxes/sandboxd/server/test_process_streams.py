@@ -231,7 +231,7 @@ async def test_killing_the_sandbox_breaks_the_stream_without_an_end(sandbox: Raw
 
 
 async def test_a_stream_takes_only_its_own_content_type(sandbox: RawSandbox) -> None:
-    for method, sent in (("Start", "application/json"), ("List", "application/proto")):
+    for method, sent in (("Start", "application/json"), ("List", "application/connect+proto")):
         response = await sandbox.http.post(
             f"/process.Process/{method}",
             content=b"{}",
