@@ -7,11 +7,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from django.db import models
+from django.db.models import F, OuterRef, Q, Subquery, Value
+from django.db.models.functions import Coalesce
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from console.crypto import EncryptedJSONField
 from console.fleet import reasons
+from console.policies.models import NetworkPolicyRevision
 from sandboxes import registry
 from sandboxes.client import SandboxClient
 from sandboxes.fingerprint import fingerprint
@@ -71,6 +74,11 @@ class Backend(models.Model):
         """No new sandbox may be made on it just now."""
         return self.cordoned_until is not None and self.cordoned_until > timezone.now()
 
+    @property
+    def provider_label(self) -> str:
+        """The kind of backend, for people."""
+        return registry.provider(self.provider).label
+
     async def open_client(self) -> SandboxClient:
         """A client to be closed by the caller; raises `sandboxes.errors` if it can't be opened."""
         return await registry.open_client(self.provider, {**self.settings, **self.secrets})
@@ -87,6 +95,28 @@ class SessionQuerySet(models.QuerySet["Session"]):
     def made_by_clients(self) -> SessionQuerySet:
         """Those whose sandbox an E2B client made for itself: it decides how long that lives."""
         return self.filter(created_by__startswith=f"{GATEWAY_ORIGIN},")
+
+    def drifted(self, what: str) -> SessionQuerySet:
+        """Those whose sandbox is of another `release` than their space serves, was made or updated under an
+        older `policy`, `any` of the two, or `none`. Only sessions with a sandbox make sense of it."""
+        newest = NetworkPolicyRevision.objects.filter(space=OuterRef("space")).order_by("-number")
+        compared = self.alias(
+            has=Coalesce("release_id", Value("")),
+            serves=Coalesce("space__current_release_id", Value("")),
+            tries=Coalesce("space__candidate_release_id", Value("none")),
+            made_under=Coalesce("policy__number", Value(0)),
+            newest_policy=Subquery(newest.values("number")[:1]),
+        )
+        other_release = ~Q(has=F("serves")) & ~Q(has=F("tries"))
+        older_policy = Q(made_under__lt=F("newest_policy"))
+        return compared.filter(
+            {
+                "release": other_release,
+                "policy": older_policy,
+                "any": other_release | older_policy,
+                "none": ~(other_release | older_policy),
+            }[what]
+        )
 
 
 class Session(models.Model):

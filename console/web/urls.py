@@ -6,21 +6,29 @@ from django.contrib.auth.views import LogoutView
 from django.urls import path
 
 from console.web.accounts import views as accounts
-from console.web.audit import views as audit
+from console.web.audit import lists as audit_list
 from console.web.backends import editing as backend_editing
 from console.web.backends import images as backend_images
 from console.web.backends import verifications
+from console.web.backends import lists as backend_list
 from console.web.backends import views as backends
+from console.web.bulk import views as bulk
+from console.web.builds import lists as build_list
 from console.web.builds import views as builds
+from console.web.catalog import lists as catalog_list
 from console.web.catalog import views as catalog
 from console.web.keys import views as keys
 from console.web.members import views as members
 from console.web.overview import views as overview
 from console.web.policies import hosts as policy_hosts
 from console.web.policies import views as policies
+from console.web.reconcile import lists as reconcile_list
 from console.web.reconcile import views as reconcile
+from console.web.releases import lists as release_list
 from console.web.releases import views as releases
+from console.web.sessions import lists as session_list
 from console.web.sessions import views as sessions
+from console.web.spaces import lists as space_list
 from console.web.spaces import views as spaces
 
 app_name = "web"
@@ -30,7 +38,7 @@ urlpatterns = [
     path("sign-out/", LogoutView.as_view(), name="sign-out"),
     path("me/", accounts.profile, name="profile"),
     path("me/password/", accounts.ChangePassword.as_view(), name="password"),
-    path("spaces/", spaces.spaces, name="spaces"),
+    path("spaces/", space_list.spaces, name="spaces"),
     path("spaces/new/", spaces.new_space, name="new-space"),
     path("spaces/<str:space_id>/", spaces.space, name="space"),
     path("spaces/<str:space_id>/network/", policies.network, name="network"),
@@ -40,35 +48,36 @@ urlpatterns = [
     path("spaces/<str:space_id>/network/export/", policies.export, name="network-export"),
     path("spaces/<str:space_id>/install/", builds.install, name="install"),
     path("spaces/<str:space_id>/uninstall/", builds.uninstall, name="uninstall"),
-    path("spaces/<str:space_id>/builds/", builds.builds, name="space-builds"),
-    path("spaces/<str:space_id>/releases/", releases.releases, name="space-releases"),
+    path("spaces/<str:space_id>/builds/", build_list.builds, name="space-builds"),
+    path("spaces/<str:space_id>/releases/", release_list.releases, name="space-releases"),
     path("spaces/<str:space_id>/releases/compare/", releases.compare, name="compare-releases"),
     path("spaces/<str:space_id>/releases/promote/", releases.promote, name="promote"),
     path("spaces/<str:space_id>/releases/withdraw/", releases.withdraw, name="withdraw"),
     path("spaces/<str:space_id>/compact/", releases.compact, name="compact"),
     path("spaces/<str:space_id>/settings/", spaces.edit_space, name="space-settings"),
-    path("spaces/<str:space_id>/sessions/", sessions.sessions, name="space-sessions"),
+    path("spaces/<str:space_id>/sessions/", session_list.sessions, name="space-sessions"),
     path("spaces/<str:space_id>/sessions/start/", sessions.start, name="start-session"),
-    path("catalog/", catalog.catalog, name="catalog"),
+    path("catalog/", catalog_list.catalog, name="catalog"),
     path("catalog/upload/", catalog.upload, name="upload"),
     path("catalog/<str:skill_id>/", catalog.version, name="skill"),
     path("catalog/<str:skill_id>/archive/", catalog.archive, name="archive"),
     path("catalog/<str:skill_id>/<int:number>/", catalog.version, name="version"),
     path("catalog/<str:skill_id>/<int:number>/plan/", catalog.edit_plan, name="edit-plan"),
     path("catalog/<str:skill_id>/<int:number>/plans/", catalog.plan_history, name="plans"),
-    path("builds/", builds.builds, name="builds"),
+    path("builds/", build_list.builds, name="builds"),
     path("builds/<str:build_id>/", builds.build, name="build"),
     path("builds/<str:build_id>/cancel/", builds.cancel, name="cancel-build"),
     path("builds/<str:build_id>/retry/", builds.retry, name="retry-build"),
     path("builds/<str:build_id>/hints/<int:index>/", builds.apply_hint, name="apply-hint"),
     path("builds/<str:build_id>/log/", builds.log_text, name="build-log"),
     path("builds/<str:build_id>/log/events/", builds.log_events, name="build-log-events"),
+    path("releases/", release_list.releases, name="releases"),
     path("releases/<str:release_id>/", releases.release, name="release"),
     path("releases/<str:release_id>/roll-out/", releases.roll_out, name="roll-out"),
     path("releases/<str:release_id>/roll-back/", releases.roll_back, name="roll-back"),
     path("releases/<str:release_id>/rebuild/", releases.rebuild, name="rebuild"),
     path("releases/<str:release_id>/delete/", releases.delete, name="delete-release"),
-    path("sessions/", sessions.sessions, name="sessions"),
+    path("sessions/", session_list.sessions, name="sessions"),
     path("sessions/<str:pk>/", sessions.session, name="session"),
     path("sessions/<str:pk>/run/", sessions.run, name="run"),
     path("sessions/<str:pk>/inputs/", sessions.upload, name="upload-input"),
@@ -77,13 +86,18 @@ urlpatterns = [
     path("sessions/<str:pk>/outputs.zip", sessions.download_all, name="download-all"),
     path("sessions/<str:pk>/pause/", sessions.pause, name="pause-session"),
     path("sessions/<str:pk>/destroy/", sessions.destroy, name="destroy-session"),
-    path("audit/", audit.audit, name="audit"),
+    path("bulk/", bulk.choose, name="bulk"),
+    path("bulk/<str:run_id>/", bulk.run, name="bulk-run"),
+    path("bulk/<str:run_id>/start/", bulk.start, name="bulk-start"),
+    path("bulk/<str:run_id>/stop/", bulk.stop, name="bulk-stop"),
+    path("bulk/<str:run_id>/retry/", bulk.retry, name="bulk-retry"),
+    path("audit/", audit_list.audit, name="audit"),
     path("keys/", keys.keys, name="keys"),
     path("keys/<str:key_id>/revoke/", keys.revoke, name="revoke-key"),
     path("members/", members.members, name="members"),
     path("members/<int:member_id>/role/", members.change, name="change-member"),
     path("members/<int:member_id>/remove/", members.remove, name="remove-member"),
-    path("backends/", backends.backends, name="backends"),
+    path("backends/", backend_list.backends, name="backends"),
     path("backends/new/", backend_editing.new, name="new-backend"),
     path("backends/<str:backend_id>/", backends.backend, name="backend"),
     path("backends/<str:backend_id>/edit/", backend_editing.edit, name="edit-backend"),
@@ -96,7 +110,7 @@ urlpatterns = [
     path("backends/<str:backend_id>/verify/", verifications.verify, name="verify-backend"),
     path("verifications/<str:verification_id>/", verifications.report, name="verification"),
     path("backends/<str:backend_id>/check/", backends.check, name="check-backend"),
-    path("reconcile/", reconcile.reports, name="reconcile"),
+    path("reconcile/", reconcile_list.reports, name="reconcile"),
     path("reconcile/<str:report_id>/", reconcile.report, name="reconcile-report"),
     path("backends/<str:backend_id>/reconcile/", reconcile.run, name="run-reconcile"),
 ]

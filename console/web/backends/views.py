@@ -1,4 +1,4 @@
-"""Backends: the list, and one with its last check and its reports."""
+"""One backend with its last check and its reports. The list is in `lists.py`."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ from django.shortcuts import redirect
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST
 
-from console.fleet.backends import silent_releases
+from console.fleet.accounts import left_there
+from console.fleet.changes import silent_releases
 from console.fleet.connection import fields_of, masked
-from console.fleet.models import Backend
+from console.fleet.models import Backend, FormerAccount
 from console.fleet.services import check_backend
 from console.fleet.verification import default_template
 from console.tenants.access import Action
 from console.web.requests import ConsoleRequest, page
 from sandboxes import registry
+from skills.models import Release
 
 
 def backend_of(request: ConsoleRequest, backend_id: str) -> Backend:
@@ -28,19 +30,6 @@ def backend_of(request: ConsoleRequest, backend_id: str) -> Backend:
     if row is None:
         raise Http404
     return row
-
-
-def backends(request: ConsoleRequest) -> HttpResponse:
-    rows = Backend.objects.filter(tenant__in=request.principal.tenants()).select_related("tenant")
-    return page(
-        request,
-        "backends/list.html",
-        {
-            "backends": [(row, registry.provider(row.provider).label) for row in rows],
-            "may_add": request.principal.tenants(Action.MANAGE).exists(),
-        },
-        area="backends",
-    )
 
 
 def backend(request: ConsoleRequest, backend_id: str) -> HttpResponse:
@@ -60,12 +49,21 @@ def backend(request: ConsoleRequest, backend_id: str) -> HttpResponse:
             ],
             "settings": [(labels[name], value) for name, value in masked(row).items() if value],
             "silent": silent_releases(row),
+            "former": _former(row),
             "verifications": row.verifications.defer("points")[:10],
             "template": default_template(row),
             "may_manage": request.principal.may(Action.MANAGE, tenant_id=row.tenant_id),
         },
         area="backends",
     )
+
+
+def _former(row: Backend) -> list[tuple[FormerAccount, list[Release]]]:
+    """Accounts that it has left and still has credentials for, with the releases that lie there."""
+    return [
+        (former, list(left_there(row, former.fingerprint).select_related("space")))
+        for former in row.former_accounts.filter(finished_at=None)
+    ]
 
 
 @require_POST

@@ -1,4 +1,4 @@
-"""Builds: the list, one with its live log, and asking for one."""
+"""One build with its live log, and asking for one. The list is in `lists.py`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from datetime import datetime
 
 from asgiref.sync import sync_to_async
 from django.contrib import messages
-from django.core.paginator import Paginator
 from django.http import Http404, HttpResponse, StreamingHttpResponse
 from django.shortcuts import redirect
 from django.utils.translation import gettext as _
@@ -55,28 +54,6 @@ def stages(build: Build) -> list[Stage]:
                 look = "failed" if build.is_finished else "now"
         rows.append(Stage(str(step.label), look, took))
     return rows
-
-
-def builds(request: ConsoleRequest, space_id: str | None = None) -> HttpResponse:
-    space = request.principal.space(space_id, Action.VIEW) if space_id else None
-    rows = Build.objects.select_related("space", "created_by").prefetch_related(
-        "items__version__skill"
-    )
-    rows = rows.filter(space=space) if space else rows.filter(space__in=request.principal.spaces())
-    if state := request.GET.get("state"):
-        rows = rows.filter(state=state)
-    return page(
-        request,
-        "builds/list.html",
-        {
-            "builds": Paginator(rows, 25).get_page(request.GET.get("page")),
-            "space": space,
-            "state": state,
-            "layout": "spaces/base.html" if space else "base.html",
-        },
-        area="spaces" if space else "builds",
-        tab="builds",
-    )
 
 
 def build(request: ConsoleRequest, build_id: str) -> HttpResponse:

@@ -1,4 +1,4 @@
-"""The skill catalog: upload, the safety report, the plan."""
+"""One skill: upload, the safety report, the plan. The list is in `lists.py`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from asgiref.sync import async_to_sync
 from django import forms
 from django.contrib import messages
 from django.core.files.uploadedfile import UploadedFile
-from django.core.paginator import Paginator
 from django.http import Http404, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
@@ -104,27 +103,6 @@ class UploadForm(forms.Form):
             FolderFile(str(name), cast(BinaryIO, file.file))
             for name, file in zip(names, files, strict=True)
         ]
-
-
-def catalog(request: ConsoleRequest) -> HttpResponse:
-    skills = (
-        Skill.objects.filter(tenant__in=request.principal.member_of(), archived_at=None)
-        .select_related("tenant")
-        .prefetch_related("versions")
-    )
-    if term := request.GET.get("q", "").strip():
-        skills = skills.filter(name__icontains=term)
-    return page(
-        request,
-        "catalog/list.html",
-        {
-            "skills": Paginator(skills, 50).get_page(request.GET.get("page")),
-            "q": term,
-            "may_upload": request.principal.tenants(Action.CATALOG).exists(),
-        },
-        area="catalog",
-        partial="rows",
-    )
 
 
 def upload(request: ConsoleRequest) -> HttpResponse:

@@ -7,8 +7,8 @@ from typing import Any
 
 from django import forms
 from django.contrib import messages
-from django.db.models import Q, QuerySet
-from django.http import Http404, HttpResponse
+from django.db.models import QuerySet
+from django.http import Http404, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect
 from django.utils import timezone
 from django.utils.translation import gettext as _
@@ -17,8 +17,9 @@ from django.views.decorators.http import require_POST
 
 from console.tenants.access import Action, Principal
 from console.tenants.keys import KINDS, issue_key, revoke_key
-from console.tenants.models import ApiKey, Space
-from console.web.requests import ConsoleRequest, page
+from console.tenants.models import Space
+from console.web.keys.lists import KEYS, visible_keys
+from console.web.requests import ConsoleRequest
 from sandboxes.errors import InvalidRequest
 
 SCOPE_CHOICES = [
@@ -78,14 +79,7 @@ class KeyForm(forms.Form):
         )
 
 
-def _keys(principal: Principal) -> QuerySet[ApiKey]:
-    return ApiKey.objects.filter(
-        Q(tenant__in=principal.tenants(Action.MANAGE))
-        | Q(space__in=principal.spaces(Action.MANAGE))
-    ).select_related("tenant", "space", "created_by")
-
-
-def keys(request: ConsoleRequest) -> HttpResponse:
+def keys(request: ConsoleRequest) -> HttpResponseBase:
     principal = request.principal
     tenants = principal.tenants(Action.MANAGE)
     form = KeyForm(request.POST or None, principal=principal)
@@ -108,17 +102,14 @@ def keys(request: ConsoleRequest) -> HttpResponse:
             )
         except InvalidRequest as error:
             form.add_error(None, error.message)
-    return page(
+    return KEYS.respond(
         request,
-        "keys/list.html",
-        {
-            "keys": _keys(principal),
+        context={
             "form": KeyForm(None, principal=principal) if secret else form,
             "secret": secret,
             "tenants": tenants,
             "now": timezone.now(),
         },
-        area="keys",
         status=422 if form.errors else 200,
     )
 
@@ -129,7 +120,7 @@ def _first(tenants: QuerySet[Any]) -> str:
 
 @require_POST
 def revoke(request: ConsoleRequest, key_id: str) -> HttpResponse:
-    key = _keys(request.principal).filter(pk=key_id).first()
+    key = visible_keys(request.principal).filter(pk=key_id).first()
     if key is None:
         raise Http404
     revoke_key(principal=request.principal, key=key)

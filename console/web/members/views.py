@@ -6,7 +6,7 @@ from typing import Any
 
 from django import forms
 from django.contrib import messages
-from django.http import Http404, HttpResponse
+from django.http import Http404, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
@@ -15,7 +15,8 @@ from django.views.decorators.http import require_POST
 from console.tenants.access import Action, Principal
 from console.tenants.members import add_member, change_role, remove_member
 from console.tenants.models import Membership, Role, Space
-from console.web.requests import ConsoleRequest, page
+from console.web.members.lists import MEMBERS
+from console.web.requests import ConsoleRequest
 from sandboxes.errors import Conflict, InvalidRequest
 
 
@@ -42,7 +43,7 @@ class MemberForm(forms.Form):
         )
 
 
-def members(request: ConsoleRequest) -> HttpResponse:
+def members(request: ConsoleRequest) -> HttpResponseBase:
     principal = request.principal
     tenants = principal.tenants(Action.MANAGE)
     form = MemberForm(request.POST or None, principal=principal)
@@ -59,18 +60,9 @@ def members(request: ConsoleRequest) -> HttpResponse:
         else:
             messages.success(request, _("“%(name)s” is in.") % {"name": data["username"]})
             return redirect("web:members")
-    return page(
+    return MEMBERS.respond(
         request,
-        "members/list.html",
-        {
-            "members": Membership.objects.filter(tenant__in=tenants)
-            .select_related("user", "tenant", "space")
-            .order_by("user__username"),
-            "form": form,
-            "tenants": tenants,
-            "roles": Role.choices,
-        },
-        area="members",
+        context={"form": form, "tenants": tenants, "roles": Role.choices},
         status=422 if form.errors else 200,
     )
 

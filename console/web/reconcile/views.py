@@ -1,4 +1,4 @@
-"""Reconcile: the reports, one of them, and asking for a run."""
+"""One report of the reconciler, and asking for a run. The list is in `lists.py`."""
 
 from __future__ import annotations
 
@@ -31,27 +31,6 @@ ACTIONS = {
     "not_deleted": gettext_lazy("not deleted"),
     "kept": gettext_lazy("kept"),
 }
-
-
-def reports(request: ConsoleRequest) -> HttpResponse:
-    tenants = request.principal.tenants()
-    backends = Backend.objects.filter(tenant__in=tenants)
-    rows = ReconcileReport.objects.filter(backend__in=backends).select_related("backend")
-    chosen = request.GET.get("backend", "")
-    if chosen:
-        rows = rows.filter(backend=chosen)
-    may = request.principal.tenants(Action.OPERATE)
-    return page(
-        request,
-        "reconcile/list.html",
-        {
-            "reports": Paginator(rows.defer("findings"), 25).get_page(request.GET.get("page")),
-            "backends": backends,
-            "operable": backends.filter(tenant__in=may),
-            "chosen": chosen,
-        },
-        area="reconcile",
-    )
 
 
 def report(request: ConsoleRequest, report_id: str) -> HttpResponse:

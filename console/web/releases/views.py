@@ -1,9 +1,8 @@
-"""Releases: the timeline of a space, one release, rolling back, rebuilding."""
+"""One release: rolling out and back, rebuilding, comparing. The list is in `lists.py`."""
 
 from __future__ import annotations
 
 from django.contrib import messages
-from django.core.paginator import Paginator
 from django.http import Http404, HttpResponse
 from django.shortcuts import redirect
 from django.utils.translation import gettext as _
@@ -27,27 +26,6 @@ def _release(request: ConsoleRequest, release_id: str, action: Action = Action.V
         raise Http404
     request.principal.space(release.space_id, action)
     return release
-
-
-def releases(request: ConsoleRequest, space_id: str) -> HttpResponse:
-    space = request.principal.space(space_id, Action.VIEW)
-    rows = space.releases.select_related("created_by", "parent").prefetch_related(
-        "items__version__skill"
-    )
-    return page(
-        request,
-        "releases/list.html",
-        {
-            "space": space,
-            "releases": Paginator(rows, 25).get_page(request.GET.get("page")),
-            "promotions": space.promotions.select_related("release", "created_by")[:30],
-            "may_build": request.principal.may(
-                Action.BUILD, tenant_id=space.tenant_id, space_id=space.pk
-            ),
-        },
-        area="spaces",
-        tab="releases",
-    )
 
 
 def release(request: ConsoleRequest, release_id: str) -> HttpResponse:

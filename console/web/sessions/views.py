@@ -1,4 +1,4 @@
-"""Sessions: the list, one with its files and commands, starting and ending one."""
+"""One session: its files and commands, starting and ending it. The list is in `lists.py`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any
 from asgiref.sync import sync_to_async
 from django.contrib import messages
 from django.core.files.uploadedfile import UploadedFile
-from django.core.paginator import Paginator
 from django.http import Http404, HttpResponse, StreamingHttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
@@ -46,33 +45,6 @@ RUN_TIMEOUT_S = 120.0
 PREVIEW_PORTS = ("3000", "8000", "8080")
 """Where web servers usually listen; any other port works by its address."""
 SCRIPT_SUFFIXES = (".py", ".js", ".mjs", ".cjs", ".sh")
-
-
-def sessions(request: ConsoleRequest, space_id: str | None = None) -> HttpResponse:
-    space = request.principal.space(space_id, Action.VIEW) if space_id else None
-    rows = Session.objects.select_related("space", "release", "backend")
-    rows = rows.filter(space=space) if space else rows.filter(space__in=request.principal.spaces())
-    state = request.GET.get("state", "")
-    if state in SessionState.values:
-        rows = rows.filter(state=state)
-    if term := request.GET.get("q", "").strip():
-        rows = rows.filter(session_id__icontains=term)
-    return page(
-        request,
-        "sessions/list.html",
-        {
-            "sessions": Paginator(rows, 25).get_page(request.GET.get("page")),
-            "space": space,
-            "states": SessionState.choices,
-            "state": state,
-            "q": term,
-            "layout": "spaces/base.html" if space else "base.html",
-            "may_run": space is not None
-            and request.principal.may(Action.RUN, tenant_id=space.tenant_id, space_id=space.pk),
-        },
-        area="spaces" if space else "sessions",
-        tab="sessions",
-    )
 
 
 def _session(request: ConsoleRequest, pk: str, action: Action) -> Session:

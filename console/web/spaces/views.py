@@ -1,18 +1,18 @@
-"""Spaces: the list, a new one, and the tabs of one."""
+"""A new space, and the tabs of one. The list is in `lists.py`."""
 
 from __future__ import annotations
 
 from django import forms
 from django.contrib import messages
 from django.core.exceptions import ValidationError
-from django.db.models import Count, Q, QuerySet
+from django.db.models import QuerySet
 from django.http import HttpResponse, QueryDict
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from console.fleet.models import Backend, SessionState
+from console.fleet.models import Backend
 from console.fleet.services import create_space, update_space
 from console.tenants.access import Action
 from console.tenants.models import Space
@@ -41,23 +41,6 @@ class SpaceForm(forms.ModelForm):  # type: ignore[type-arg]
         self.fields["backend"] = forms.ModelChoiceField(
             backends, label=_("Backend"), help_text=_("Where this space's sandboxes run.")
         )
-
-
-def spaces(request: ConsoleRequest) -> HttpResponse:
-    rows = (
-        request.principal.spaces()
-        .select_related("tenant", "backend", "current_release")
-        .annotate(
-            live=Count("sessions", filter=Q(sessions__state=SessionState.ACTIVE), distinct=True),
-            skills=Count("current_release__items", distinct=True),
-        )
-    )
-    return page(
-        request,
-        "spaces/list.html",
-        {"spaces": rows, "may_create": request.principal.tenants(Action.MANAGE).exists()},
-        area="spaces",
-    )
 
 
 def new_space(request: ConsoleRequest) -> HttpResponse:

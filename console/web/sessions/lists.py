@@ -1,0 +1,203 @@
+"""The list of sessions, and what may be done to many of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from asgiref.sync import sync_to_async
+from django.db.models import Count, QuerySet
+from django.http import HttpResponseBase
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy, ngettext
+
+from console.audit.services import record
+from console.fleet import sessions as live
+from console.fleet.models import Session, SessionQuerySet, SessionState
+from console.tenants.access import Action
+from console.web.lists import (
+    BackendFilter,
+    BulkAction,
+    ChoiceFilter,
+    Column,
+    Job,
+    ListFilter,
+    ListPage,
+    Owner,
+    SearchFilter,
+    SinceFilter,
+    SpaceFilter,
+    UntilFilter,
+    WholeNumberFilter,
+)
+from console.web.requests import ConsoleRequest
+from sandboxes.errors import Conflict
+
+__all__ = ["SESSIONS", "sessions"]
+
+_ALIVE = (SessionState.ACTIVE, SessionState.PAUSED)
+
+
+class SessionFilter(ListFilter):
+    q = SearchFilter(
+        "session_id", "sandbox_id", "created_by", label=gettext_lazy("Session, sandbox or maker")
+    )
+    state = ChoiceFilter(
+        choices=SessionState.choices,
+        label=gettext_lazy("State"),
+        any_label=gettext_lazy("Any state"),
+    )
+    space = SpaceFilter()
+    backend = BackendFilter()
+    release = WholeNumberFilter(
+        field_name="release__generation",
+        label=gettext_lazy("Release number"),
+    )
+    drift = ChoiceFilter(
+        choices=[
+            ("any", gettext_lazy("older than its space")),
+            ("release", gettext_lazy("on an older release")),
+            ("policy", gettext_lazy("under an older policy")),
+            ("none", gettext_lazy("up to date")),
+        ],
+        label=gettext_lazy("Up to date"),
+        any_label=gettext_lazy("Either"),
+        method="drifted",
+    )
+    used_before = UntilFilter(field_name="used_at", label=gettext_lazy("Last used until"))
+    used_since = SinceFilter(field_name="used_at", label=gettext_lazy("Used since"))
+
+    def drifted(self, rows: SessionQuerySet, name: str, value: str) -> SessionQuerySet:
+        return rows.filter(state__in=_ALIVE).drifted(value)
+
+
+async def _pause(job: Job, row: Session) -> None:
+    if row.state not in _ALIVE:
+        raise Conflict(_("It has no sandbox, so there is nothing to pause."))
+    await live.pause(runtime=job.runtime, session=row, actor=job.actor)
+    await _note(job, "session.pause", row)
+
+
+async def _destroy(job: Job, row: Session) -> None:
+    if row.state == SessionState.DESTROYED:
+        raise Conflict(_("It was destroyed before."))
+    await live.destroy(
+        runtime=job.runtime, space=row.space, session_id=row.session_id, actor=job.actor
+    )
+    await _note(job, "session.destroy", row)
+
+
+async def _note(job: Job, action: str, row: Session) -> None:
+    await sync_to_async(record)(
+        actor=job.actor,
+        action=action,
+        target=row.session_id,
+        tenant_id=row.space.tenant_id,
+        space_id=row.space_id,
+    )
+
+
+def _by_state(rows: QuerySet[Any]) -> dict[str, int]:
+    return dict(rows.order_by().values_list("state").annotate(Count("pk")))
+
+
+def _if_paused(rows: QuerySet[Any]) -> list[str]:
+    states = _by_state(rows)
+    running, idle = states.get(SessionState.ACTIVE, 0), sum(states.values())
+    return [
+        ngettext(
+            "%(count)d runs: it is frozen with its memory, a command in it stops, and its next call wakes it.",
+            "%(count)d run: they are frozen with their memory, commands in them stop, and the next call wakes each.",
+            running,
+        )
+        % {"count": running},
+        *(
+            [_("%(count)d do not run, so nothing happens to them.") % {"count": idle - running}]
+            if idle > running
+            else []
+        ),
+    ]
+
+
+def _if_destroyed(rows: QuerySet[Any]) -> list[str]:
+    states = _by_state(rows)
+    running, paused = states.get(SessionState.ACTIVE, 0), states.get(SessionState.PAUSED, 0)
+    found = [
+        _(
+            "%(running)d run and %(paused)d are paused: their sandboxes are deleted with every file in them, "
+            "for good. Commands in them end now; attachments are forgotten."
+        )
+        % {"running": running, "paused": paused},
+        _("If the platform asks for one of these sessions again, it gets a new, empty sandbox."),
+    ]
+    if without := sum(states.values()) - running - paused:
+        found.append(_("%(count)d have no sandbox any more.") % {"count": without})
+    return found
+
+
+SESSIONS = ListPage(
+    name="sessions",
+    title=gettext_lazy("Sessions"),
+    template="sessions/list.html",
+    rows=lambda principal: Session.objects.filter(space__in=principal.spaces()).select_related(
+        "space__backend", "release", "backend", "policy"
+    ),
+    filters=SessionFilter,
+    columns=(
+        Column("id", value=lambda row: row.pk),
+        Column("session_id", gettext_lazy("Session"), sort="session_id"),
+        Column("space", gettext_lazy("Space"), lambda row: row.space.slug, sort="space__name"),
+        Column("state", gettext_lazy("State"), sort="state"),
+        Column(
+            "release",
+            gettext_lazy("Release"),
+            lambda row: row.release and row.release.generation,
+            sort="release__generation",
+            falling=True,
+            nullable=True,
+        ),
+        Column("policy", value=lambda row: row.policy and row.policy.number),
+        Column(
+            "backend", gettext_lazy("Backend"), lambda row: row.backend.name, sort="backend__name"
+        ),
+        Column("sandbox_id"),
+        Column("created_by", gettext_lazy("By"), sort="created_by"),
+        Column("created_at", gettext_lazy("Started"), sort="created_at", falling=True),
+        Column("used_at", gettext_lazy("Used"), sort="used_at", falling=True),
+        Column("destroyed_at"),
+    ),
+    sort="-used_at",
+    actions=(
+        BulkAction(
+            name="session.pause",
+            label=gettext_lazy("Pause"),
+            right=Action.OPERATE,
+            apply=_pause,
+            question=lambda count: (
+                ngettext("Pause %(count)d session?", "Pause %(count)d sessions?", count)
+                % {"count": count}
+            ),
+            consequences=_if_paused,
+            danger=False,
+        ),
+        BulkAction(
+            name="session.destroy",
+            label=gettext_lazy("Destroy"),
+            right=Action.OPERATE,
+            apply=_destroy,
+            question=lambda count: (
+                ngettext("Destroy %(count)d session?", "Destroy %(count)d sessions?", count)
+                % {"count": count}
+            ),
+            consequences=_if_destroyed,
+            irreversible=True,
+        ),
+    ),
+    owner=lambda row: Owner(tenant_id=row.space.tenant_id, space_id=row.space_id),
+)
+
+
+def sessions(request: ConsoleRequest, space_id: str | None = None) -> HttpResponseBase:
+    principal = request.principal
+    space = principal.space(space_id, Action.VIEW) if space_id else None
+    may_run = space and principal.may(Action.RUN, tenant_id=space.tenant_id, space_id=space.pk)
+    return SESSIONS.respond(request, space=space, context={"may_run": may_run})
