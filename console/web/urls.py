@@ -17,6 +17,7 @@ from console.web.builds import lists as build_list
 from console.web.builds import views as builds
 from console.web.catalog import lists as catalog_list
 from console.web.catalog import views as catalog
+from console.web.help import views as handbook
 from console.web.keys import views as keys
 from console.web.members import views as members
 from console.web.overview import views as overview
@@ -91,6 +92,9 @@ urlpatterns = [
     path("bulk/<str:run_id>/start/", bulk.start, name="bulk-start"),
     path("bulk/<str:run_id>/stop/", bulk.stop, name="bulk-stop"),
     path("bulk/<str:run_id>/retry/", bulk.retry, name="bulk-retry"),
+    path("help/", handbook.index, name="help-index"),
+    path("help/images/<str:name>", handbook.image, name="help-image"),
+    path("help/<path:name>/", handbook.show, name="help"),
     path("audit/", audit_list.audit, name="audit"),
     path("keys/", keys.keys, name="keys"),
     path("keys/<str:key_id>/revoke/", keys.revoke, name="revoke-key"),

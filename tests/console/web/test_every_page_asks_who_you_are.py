@@ -86,6 +86,9 @@ RULES: dict[str, Rule] = {
     "bulk-start": Rule(None, "post"),
     "bulk-stop": Rule(None, "post"),
     "bulk-retry": Rule(None, "post"),
+    "help-index": ANYONE,
+    "help": ANYONE,
+    "help-image": ANYONE,
     "audit": ANYONE,
     "keys": ANYONE,
     "revoke-key": Rule(Action.MANAGE, "post", "tenant"),
@@ -114,6 +117,7 @@ ROUTES = sorted(str(pattern.name) for pattern in urlpatterns)
 
 def address(name: str, world: World) -> str:
     ids = {
+        "name": "network.png" if name == "help-image" else "admin",
         "space_id": world.space.pk,
         "skill_id": world.skill.pk,
         "number": world.version.number,
