@@ -150,6 +150,7 @@ CELERY_BEAT_SCHEDULE = {
         "schedule": crontab(minute="*/5"),
     },
     "sweep-fleet": {"task": "console.fleet.tasks.sweep_fleet", "schedule": 3600.0},
+    "sweep-bulk": {"task": "console.web.tasks.sweep_bulk", "schedule": 60.0},
 }
 
 SKILLYARD_BUILD_REGISTRIES = env.list("SKILLYARD_BUILD_REGISTRIES", default=[])
