@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from django.http import FileResponse, Http404, HttpResponse
+from django.http import Http404, HttpResponse
 from django.views.decorators.http import require_GET
 
 from console.web.help import documents
@@ -23,10 +23,10 @@ def show(request: ConsoleRequest, name: str) -> HttpResponse:
 
 
 @require_GET
-def image(request: ConsoleRequest, name: str) -> FileResponse:
+def image(request: ConsoleRequest, name: str) -> HttpResponse:
     path = documents.image(name)
     if path is None:
         raise Http404
-    response = FileResponse(path.open("rb"), content_type="image/png")
+    response = HttpResponse(path.read_bytes(), content_type="image/png")
     response.headers["Cache-Control"] = "private, max-age=3600"
     return response
