@@ -142,7 +142,10 @@ CELERY_BEAT_SCHEDULE = {
     "sweep-builds": {"task": "skills.tasks.sweep_builds", "schedule": 60.0},
     "reconcile-snapshots": {"task": "skills.tasks.reconcile_snapshots", "schedule": 300.0},
     "reconcile-sandboxes": {"task": "console.fleet.tasks.reconcile_backends", "schedule": 300.0},
-    "remove-spaces": {"task": "console.fleet.tasks.remove_spaces", "schedule": 60.0},
+    "take-up-requests": {
+        "task": "console.fleet.tasks.take_up_requests",
+        "schedule": 60.0,
+    },
     "check-backends": {"task": "console.fleet.tasks.check_backends", "schedule": 60.0},
     # On the clock, so that no five minutes are missed by drift.
     "sample-sessions": {
@@ -230,7 +233,7 @@ SPECTACULAR_SETTINGS = {
     "DESCRIPTION": "Sandboxes of conversations, the skills in them, and what they may reach.",
     "SERVE_INCLUDE_SCHEMA": False,
     "COMPONENT_SPLIT_REQUEST": True,
-    "PATH_CONVERTER_OVERRIDES": {"session_id": str},
+    "PATH_CONVERTER_OVERRIDES": {"text": str},
     "SCHEMA_PATH_PREFIX": "/api/v1",
     "SORT_OPERATIONS": False,
     # Enumerations stay where they are used.

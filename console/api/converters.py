@@ -1,13 +1,13 @@
-"""The platform's session ids in a path: any text, URL-encoded, slashes too."""
+"""Names of others' making in a path, such as the platform's session ids: any text, URL-encoded, slashes too."""
 
 from __future__ import annotations
 
 from urllib.parse import quote, unquote
 
-__all__ = ["SessionIdConverter"]
+__all__ = ["TextConverter"]
 
 
-class SessionIdConverter:
+class TextConverter:
     regex = "[^/]+"
 
     def to_python(self, value: str) -> str:

@@ -22,6 +22,8 @@ from django.http import Http404, HttpRequest, JsonResponse
 from kombu.exceptions import OperationalError as BrokerError
 from rest_framework import exceptions
 
+from console.fleet.backends import BackendInUse, InventoryUnverifiable, SandboxesStillLive
+from console.fleet.removal import RemovalUnconfirmed
 from sandboxes.errors import SandboxError
 from sandboxes.network import PolicyInvalid
 from skills.package import PackageRefused
@@ -164,7 +166,19 @@ def _of_sandbox(error: SandboxError) -> ApiError:
         retry = _RETRY_AFTER_S
     if kind == "internal":
         log.error("%s: %s (%s)", error.op, error.message, error.detail)
-    return ApiError(kind, error.message, retry_after_s=retry)
+    return ApiError(kind, error.message, details=_details(error), retry_after_s=retry)
+
+
+def _details(error: SandboxError) -> dict[str, Any] | None:
+    """What a program needs to know of a refusal, besides its sentence."""
+    if isinstance(error, SandboxesStillLive):
+        unknown = isinstance(error, InventoryUnverifiable)
+        return {"inventory": error.inventory.to_json(), "may_force": unknown}
+    if isinstance(error, BackendInUse):
+        return {"names": error.names}
+    if isinstance(error, RemovalUnconfirmed):
+        return {"consequences": error.consequences.to_json()}
+    return None
 
 
 def _of_refusal(error: PackageRefused | PlanRefused) -> ApiError:

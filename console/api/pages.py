@@ -14,7 +14,7 @@ from rest_framework import serializers
 from console.api.errors import ApiError
 from console.api.views import answer
 
-__all__ = ["filtered", "page_of"]
+__all__ = ["filtered", "flag", "page_of"]
 
 DEFAULT_LIMIT = 50
 MAX_LIMIT = 200
@@ -46,6 +46,14 @@ def filtered(
         raise ValidationError({name: list(errors) for name, errors in asked.errors.items()})
     found: QuerySet[Any, Any] = asked.qs
     return found
+
+
+def flag(request: HttpRequest, name: str) -> bool:
+    """A query parameter that is `true` or `false`; false if it is not there."""
+    text = request.GET.get(name, "false").lower()
+    if text not in ("true", "false", "1", "0"):
+        raise ApiError("invalid_request", f"{name} takes true or false.")
+    return text in ("true", "1")
 
 
 def _limit(request: HttpRequest) -> int:

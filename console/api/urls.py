@@ -4,24 +4,26 @@ from __future__ import annotations
 
 from django.urls import URLPattern, URLResolver, include, path, re_path, register_converter
 
+from console.api.backends import images, runs
+from console.api.backends import views as backends
 from console.api.catalog import views as catalog
-from console.api.converters import SessionIdConverter
+from console.api.converters import TextConverter
 from console.api.policies import views as policies
 from console.api.reference import views as reference
 from console.api.releases import builds
 from console.api.releases import views as releases
 from console.api.runtime import commands, files, sessions
-from console.api.spaces import backends, skills
+from console.api.spaces import skills
 from console.api.spaces import views as spaces
 from console.api.tenancy import audit
 from console.api.tenancy import views as tenancy
 from console.api.views import Nowhere
 
-register_converter(SessionIdConverter, "session_id")
+register_converter(TextConverter, "text")
 
 app_name = "api"
 
-SESSION = "sessions/<session_id:session>"
+SESSION = "sessions/<text:session>"
 space_routes: list[URLPattern | URLResolver] = [
     path("sessions", sessions.Sessions.as_view(), name="sessions"),
     path(f"{SESSION}", sessions.SessionDetail.as_view(), name="session"),
@@ -66,7 +68,7 @@ space_routes += [
     path("network-policy/apply", policies.PolicyApply.as_view(), name="policy-apply"),
 ]
 
-RECONCILES = "backends/<str:backend>/reconciles"
+BACKEND = "backends/<str:backend>"
 VERSION = "skills/<str:skill>/versions/<int:number>"
 tenant_routes: list[URLPattern | URLResolver] = [
     path("members", tenancy.Members.as_view(), name="members"),
@@ -74,10 +76,22 @@ tenant_routes: list[URLPattern | URLResolver] = [
     path("api-keys", tenancy.Keys.as_view(), name="keys"),
     path("api-keys/<str:key>", tenancy.KeyDetail.as_view(), name="key"),
     path("backends", backends.Backends.as_view(), name="backends"),
-    path("backends/<str:backend>", backends.BackendDetail.as_view(), name="backend"),
-    path("backends/<str:backend>/check", backends.BackendCheck.as_view(), name="check-backend"),
-    path(RECONCILES, backends.Reconciles.as_view(), name="reconciles"),
-    path(f"{RECONCILES}/<str:report>", backends.ReconcileDetail.as_view(), name="reconcile"),
+    path(BACKEND, backends.BackendDetail.as_view(), name="backend"),
+    path(f"{BACKEND}/preview", backends.ChangePreview.as_view(), name="preview-backend"),
+    path(f"{BACKEND}/credentials", backends.Credentials.as_view(), name="credentials"),
+    path(f"{BACKEND}/cordon", backends.Cordon.as_view(), name="cordon"),
+    path(f"{BACKEND}/check", backends.BackendCheck.as_view(), name="check-backend"),
+    path(f"{BACKEND}/inventory", backends.BackendInventory.as_view(), name="inventory"),
+    path(f"{BACKEND}/images", images.Images.as_view(), name="images"),
+    path(f"{BACKEND}/templates/<text:template>", images.TemplateDetail.as_view(), name="template"),
+    path(f"{BACKEND}/reconciles", runs.Reconciles.as_view(), name="reconciles"),
+    path(f"{BACKEND}/reconciles/<str:report>", runs.ReconcileDetail.as_view(), name="reconcile"),
+    path(f"{BACKEND}/verifications", runs.Verifications.as_view(), name="verifications"),
+    path(
+        f"{BACKEND}/verifications/<str:report>",
+        runs.VerificationDetail.as_view(),
+        name="verification",
+    ),
     path("skills", catalog.Skills.as_view(), name="skills"),
     path("skills/<str:skill>", catalog.SkillDetail.as_view(), name="skill"),
     path("skills/<str:skill>/versions", catalog.Versions.as_view(), name="versions"),
@@ -92,6 +106,8 @@ v1: list[URLPattern | URLResolver] = [
     path("spaces/<str:space>/", include(space_routes)),
     path("me", tenancy.Me.as_view(), name="me"),
     path("audit", audit.Audit.as_view(), name="audit"),
+    path("audit/export", audit.AuditExport.as_view(), name="audit-export"),
+    path("audit/verify", audit.AuditVerify.as_view(), name="audit-verify"),
     path("tenants", tenancy.Tenants.as_view(), name="tenants"),
     path("tenants/<str:tenant>", tenancy.TenantDetail.as_view(), name="tenant"),
     path("tenants/<str:tenant>/", include(tenant_routes)),

@@ -14,18 +14,27 @@ from django.utils.translation import gettext_lazy as _
 
 from console.crypto import EncryptedJSONField
 from console.fleet import reasons
+from console.fleet.account_models import FormerAccount as FormerAccount
 from console.policies.models import NetworkPolicyRevision
 from sandboxes import registry
 from sandboxes.client import SandboxClient
-from sandboxes.fingerprint import fingerprint
+from sandboxes.errors import Conflict
 from skills.ids import ID_LENGTH, new_id
 
 if TYPE_CHECKING:
+    from django.db.models.manager import RelatedManager
+
     from skills.models import Release
 
 
 GATEWAY_ORIGIN = "gateway"
 """The first word of `Session.created_by` for a sandbox that a client of the gateway made."""
+
+
+class BackendClosed(Conflict):
+    """An admin keeps new sandboxes off the backend."""
+
+    retryable = False
 
 
 class Backend(models.Model):
@@ -39,6 +48,10 @@ class Backend(models.Model):
     secrets = EncryptedJSONField(default=dict)
     cordoned_until = models.DateTimeField(null=True, blank=True)
     """No new sandbox is made on it until then: its identity is being changed."""
+    cordoned_at = models.DateTimeField(null=True, blank=True)
+    """Since then an admin keeps new sandboxes off it; null is open. What runs on it runs on."""
+    cordon_reason = models.CharField(max_length=300, blank=True)
+    cordoned_by = models.CharField(max_length=200, blank=True)
     checked_at = models.DateTimeField(null=True, blank=True)
     check_error = models.CharField(max_length=500, blank=True)
     check_took_ms = models.PositiveIntegerField(null=True, blank=True)
@@ -50,6 +63,7 @@ class Backend(models.Model):
     currency = models.CharField(max_length=3, blank=True)
     """ISO 4217; empty if nobody said."""
     created_at = models.DateTimeField(auto_now_add=True)
+    former_accounts: RelatedManager[FormerAccount]
 
     class Meta:
         ordering = ["name"]
@@ -63,16 +77,29 @@ class Backend(models.Model):
     @property
     def fingerprint(self) -> str:
         """The provider account that its snapshots live in."""
-        return fingerprint(
-            provider=self.provider,
-            api_key=self.secrets.get("api_key", ""),
-            api_url=self.settings.get("api_url") or self.settings.get("socket", ""),
-        )
+        return registry.account_fingerprint(self.provider, {**self.settings, **self.secrets})
 
     @property
-    def cordoned(self) -> bool:
-        """No new sandbox may be made on it just now."""
+    def changing(self) -> bool:
+        """Its identity is being changed just now."""
         return self.cordoned_until is not None and self.cordoned_until > timezone.now()
+
+    def require_open(self) -> None:
+        """Conflict, with the mend, while no new sandbox may be made on it."""
+        if self.changing:
+            raise Conflict(
+                f"The backend “{self.name}” is being changed, so it starts nothing new; try again in two "
+                "minutes.",
+                op="create",
+                retry_after_s=120,
+            )
+        if self.cordoned_at is not None:
+            reason = f" ({self.cordon_reason})" if self.cordon_reason else ""
+            raise BackendClosed(
+                f"The backend “{self.name}” is cordoned{reason}, so it starts nothing new; a tenant admin "
+                "can open it again.",
+                op="create",
+            )
 
     @property
     def provider_label(self) -> str:
@@ -82,6 +109,21 @@ class Backend(models.Model):
     async def open_client(self) -> SandboxClient:
         """A client to be closed by the caller; raises `sandboxes.errors` if it can't be opened."""
         return await registry.open_client(self.provider, {**self.settings, **self.secrets})
+
+    async def open_account(self, fingerprint: str) -> SandboxClient | None:
+        """A client of one of its accounts: that of now, or one it has left whose credentials are still kept.
+        None for any other; else as `open_client`."""
+        if fingerprint == self.fingerprint:
+            return await self.open_client()
+        former = await self.former_accounts.filter(
+            fingerprint=fingerprint, finished_at=None
+        ).afirst()
+        return None if former is None else await former.open_client()
+
+    def reachable_accounts(self) -> set[str]:
+        """The fingerprints that `open_account` has credentials for."""
+        kept = self.former_accounts.filter(finished_at=None).values_list("fingerprint", flat=True)
+        return {self.fingerprint, *kept}
 
 
 class SessionState(models.TextChoices):

@@ -68,7 +68,7 @@ def request_reconcile(*, backend: Backend, dry_run: bool, actor: Actor) -> Recon
         tenant_id=backend.tenant_id,
         details={"dry_run": dry_run, "report": report.pk},
     )
-    # Without a broker the report waits; the sweep says in the end that no worker took it up.
+    # Without a broker the report waits: the beat hands it over once there is one.
     transaction.on_commit(lambda: run_reconcile.delay(report.pk), robust=True)
     return report
 
@@ -92,9 +92,12 @@ async def reconcile(
                     await _finish(report)
                 return None
             # Whoever began these held the lock, and does so no more.
-            await ReconcileReport.objects.filter(
+            begun = ReconcileReport.objects.filter(
                 backend=backend, started_at__isnull=False, finished_at=None
-            ).aupdate(finished_at=timezone.now(), aborted="Its process ended before it was done.")
+            )
+            await begun.exclude(pk=report.pk if report else "").aupdate(
+                finished_at=timezone.now(), aborted="Its process ended before it was done."
+            )
             report = report or ReconcileReport(backend=backend, dry_run=dry_run, actor=actor.name)
             report.started_at = timezone.now()
             report.hourly_cost = backend.hourly_cost
@@ -108,15 +111,14 @@ async def reconcile(
 
 
 async def _run(runtime: Runtime, backend: Backend, report: ReconcileReport, now: datetime) -> None:
-    cordoned = backend.cordoned_until is not None and backend.cordoned_until > now
+    changing = backend.changing
     client = await runtime.client(backend)
     fingerprint = backend.fingerprint
     mirror = Mirror(backend, since=timezone.now())
 
     async def same_account() -> bool:
         fresh = await Backend.objects.aget(pk=backend.pk)
-        held = fresh.cordoned_until is not None and fresh.cordoned_until > timezone.now()
-        return fresh.fingerprint == fingerprint and not held
+        return fresh.fingerprint == fingerprint and not fresh.changing
 
     async def sessions_alive(keys: Collection[SessionKey]) -> Collection[SessionKey]:
         return await sync_to_async(_sessions_alive)(backend, keys)
@@ -127,7 +129,7 @@ async def _run(runtime: Runtime, backend: Backend, report: ReconcileReport, now:
         backend=backend.pk,
         tenant=backend.tenant_id,
         grace_s=settings.SKILLYARD_ORPHAN_GRACE_S,
-        dry_run=report.dry_run or cordoned,
+        dry_run=report.dry_run or changing,
         now=now,
         same_account=same_account,
         sessions_alive=sessions_alive,
@@ -137,7 +139,7 @@ async def _run(runtime: Runtime, backend: Backend, report: ReconcileReport, now:
     )
     if not found.aborted:
         await mirror.find_lost(client, elsewhere=[f.sandbox_id for f in found.findings])
-    if cordoned and not report.dry_run and not found.aborted:
+    if changing and not report.dry_run and not found.aborted:
         found.aborted = (
             "The backend's address or account is being changed, so nothing was deleted; run it again "
             "when that is done."

@@ -89,13 +89,7 @@ async def sandbox_plan(key: SessionKey, *, pause_on_idle: bool) -> SandboxPlan:
     if space is None:
         raise NotFound("The session's space was deleted; use another one.", op="create")
     space.require_kept()
-    if space.backend.cordoned:
-        raise Conflict(
-            f"The backend “{space.backend.name}” is being changed, so it starts nothing new; try again in "
-            "two minutes.",
-            op="create",
-            retry_after_s=120,
-        )
+    space.backend.require_open()
     revision = await NetworkPolicyRevision.objects.filter(space=key.space).alatest("number")
     release = release_for_session(space, key.session)
     return SandboxPlan(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import transaction
@@ -26,9 +27,12 @@ __all__ = [
     "Compared",
     "compare",
     "default_template",
+    "end_abandoned",
     "request_verification",
     "verify",
 ]
+
+_LONGEST_RUN = timedelta(hours=1)
 
 
 def default_template(backend: Backend) -> str:
@@ -44,8 +48,19 @@ def request_verification(*, backend: Backend, template: str, actor: Actor) -> Ve
     from console.fleet.tasks import run_verification
 
     row = _new(backend, template, actor)
-    transaction.on_commit(lambda: run_verification.delay(row.pk))
+    # Without a broker the row waits: the beat hands it over once there is one.
+    transaction.on_commit(lambda: run_verification.delay(row.pk), robust=True)
     return row
+
+
+def end_abandoned(*, now: datetime | None = None) -> int:
+    """Say of runs that can't be under way any more that they broke off. Returns of how many."""
+    now = now or timezone.now()
+    return Verification.objects.filter(started_at__lt=now - _LONGEST_RUN, finished_at=None).update(
+        state=VerificationState.FAILED,
+        finished_at=now,
+        problem="Its worker ended before it was done; start another run.",
+    )
 
 
 def _new(backend: Backend, template: str, actor: Actor) -> Verification:

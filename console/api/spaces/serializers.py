@@ -1,4 +1,4 @@
-"""Bodies of spaces and backends."""
+"""Bodies of spaces."""
 
 from __future__ import annotations
 
@@ -7,19 +7,13 @@ from typing import Any
 
 from rest_framework import serializers
 
-from console.fleet.models import Backend, ReconcileReport
 from console.tenants.models import Rollout, Space, slug_validator
-from sandboxes import registry
 from sandboxes.capabilities import Capabilities
 
 __all__ = [
-    "BackendSerializer",
     "CapabilitiesSerializer",
     "ChangeSpaceSerializer",
-    "NewBackendSerializer",
-    "NewReconcileSerializer",
     "NewSpaceSerializer",
-    "ReconcileSerializer",
     "SpaceSerializer",
 ]
 
@@ -47,6 +41,8 @@ class SpaceSerializer(serializers.ModelSerializer[Space]):
             "idle_timeout_s",
             "env",
             "created_at",
+            "delete_requested_at",
+            "delete_problem",
         )
 
 
@@ -99,81 +95,3 @@ class CapabilitiesSerializer(serializers.Serializer[Any]):
     notes = serializers.DictField(
         child=serializers.CharField(), help_text="By capability: why it is missing or reduced."
     )
-
-
-class BackendSerializer(serializers.ModelSerializer[Backend]):
-    """Secrets are write-only: `secrets_set` names those that are stored."""
-
-    tenant_id = serializers.CharField()
-    settings = serializers.DictField(child=serializers.JSONField())
-    secrets_set = serializers.SerializerMethodField()
-    capabilities = serializers.DictField(child=serializers.JSONField())
-
-    class Meta:
-        model = Backend
-        fields = (
-            "id",
-            "tenant_id",
-            "name",
-            "provider",
-            "settings",
-            "secrets_set",
-            "checked_at",
-            "check_error",
-            "capabilities",
-            "created_at",
-        )
-
-    def get_secrets_set(self, row: Backend) -> list[str]:
-        return sorted(name for name, value in row.secrets.items() if value)
-
-
-class NewBackendSerializer(serializers.Serializer[Any]):
-    name = serializers.CharField(max_length=100)
-    provider = serializers.ChoiceField(choices=sorted(registry.PROVIDERS))
-    settings = serializers.DictField(
-        child=serializers.JSONField(allow_null=True),
-        required=False,
-        default=dict,
-        help_text="As the provider names them, secrets among them.",
-    )
-
-
-class NewReconcileSerializer(serializers.Serializer[Any]):
-    dry_run = serializers.BooleanField(
-        required=False, default=True, help_text="Report only; delete nothing."
-    )
-
-
-class ReconcileSerializer(serializers.ModelSerializer[ReconcileReport]):
-    backend_id = serializers.CharField()
-    state = serializers.ChoiceField(choices=["queued", "running", "failed", "done"])
-    findings = serializers.ListField(child=serializers.DictField(child=serializers.JSONField()))
-
-    class Meta:
-        model = ReconcileReport
-        fields = (
-            "id",
-            "backend_id",
-            "state",
-            "dry_run",
-            "by_hand",
-            "actor",
-            "created_at",
-            "started_at",
-            "finished_at",
-            "seen",
-            "bound",
-            "building",
-            "paused",
-            "orphaned",
-            "claimable",
-            "stuck",
-            "unverifiable",
-            "drifted",
-            "deleted",
-            "corrected",
-            "findings",
-            "findings_left_out",
-            "aborted",
-        )

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import django_filters
 from django.http import HttpRequest, HttpResponse
 
-from console.api.pages import filtered, page_of
-from console.api.schema import operation
+from console.api.authentication import forget_keys
+from console.api.pages import filtered, flag, page_of
+from console.api.schema import operation, parameter
 from console.api.spaces.serializers import (
     CapabilitiesSerializer,
     ChangeSpaceSerializer,
@@ -17,6 +19,7 @@ from console.api.spaces.serializers import (
 )
 from console.api.views import ApiView, SpaceView, answer, forget_spaces
 from console.fleet.models import Backend
+from console.fleet.removal import request_removal
 from console.fleet.runtime import shared_runtime
 from console.fleet.services import create_space, update_space
 from console.tenants.access import Action
@@ -81,7 +84,15 @@ class Spaces(ApiView):
 
 
 class SpaceDetail(SpaceView):
-    needs = {"GET": Action.VIEW, "PATCH": Action.MANAGE}
+    needs = {"GET": Action.VIEW, "PATCH": Action.MANAGE, "DELETE": Action.MANAGE}
+
+    def enter(self, ids: dict[str, Any]) -> None:
+        if self.request.method != "DELETE":
+            super().enter(ids)
+            return
+        # Also of one that is being deleted already; and the right counts in the whole tenant, as for making one.
+        self.space = self.principal.space(ids.pop("space"), Action.VIEW)
+        self.principal.require(Action.MANAGE, tenant_id=self.space.tenant_id)
 
     @operation("spaces_get", "One space", tag=TAG, response=SpaceSerializer)
     def get(self, request: HttpRequest) -> HttpResponse:
@@ -102,6 +113,39 @@ class SpaceDetail(SpaceView):
         space = update_space(space=self.space, actor=self.actor)
         forget_spaces()
         return answer(SpaceSerializer(space).data)
+
+    @operation(
+        "spaces_delete",
+        "Delete a space with all that is in it",
+        tag=TAG,
+        response=SpaceSerializer,
+        status=202,
+        errors=(409,),
+        parameters=[
+            parameter("confirm", description="The space's short name; an empty space needs none."),
+            parameter(
+                "leave_snapshots",
+                bool,
+                "Agree that snapshots in an account that its backend does not use any more stay there.",
+            ),
+        ],
+        description=(
+            "Without `confirm` a 409 says in `details.consequences` what would go: sessions that run and "
+            "sleep, releases, builds, keys. With it, nothing new happens in the space from then on, its keys "
+            "are revoked, and a worker destroys its sessions and deletes its snapshots; ask for the space until "
+            "it is a 404. `delete_problem` says what it waits for. Idempotent."
+        ),
+    )
+    def delete(self, request: HttpRequest) -> HttpResponse:
+        space = request_removal(
+            space=self.space,
+            actor=self.actor,
+            confirm=request.GET.get("confirm", ""),
+            leave_snapshots=flag(request, "leave_snapshots"),
+        )
+        forget_spaces()
+        forget_keys()
+        return answer(SpaceSerializer(space).data, status=202)
 
 
 class SpaceCapabilities(SpaceView):

@@ -8,16 +8,18 @@ from rest_framework import serializers
 
 from console.tenants.access import SCOPES
 from console.tenants.keys import KINDS
-from console.tenants.models import ApiKey, Membership, Role, Tenant
+from console.tenants.models import ApiKey, Membership, Role, Tenant, slug_validator
 
 __all__ = [
     "ChangeRoleSerializer",
+    "ChangeTenantSerializer",
     "IssuedKeySerializer",
     "KeySerializer",
     "MeSerializer",
     "MemberSerializer",
     "NewKeySerializer",
     "NewMemberSerializer",
+    "NewTenantSerializer",
     "TenantSerializer",
 ]
 
@@ -38,6 +40,29 @@ class TenantSerializer(serializers.ModelSerializer[Tenant]):
     class Meta:
         model = Tenant
         fields = ("id", "slug", "name", "created_at")
+
+
+class FirstAdminSerializer(serializers.Serializer[Any]):
+    username = serializers.CharField(max_length=150)
+    password = serializers.CharField(
+        required=False,
+        default="",
+        allow_blank=True,
+        trim_whitespace=False,
+        help_text="For a person who has no account yet.",
+    )
+
+
+class NewTenantSerializer(serializers.Serializer[Any]):
+    slug = serializers.CharField(max_length=50, validators=[slug_validator])
+    name = serializers.CharField(max_length=100)
+    admin = FirstAdminSerializer(
+        required=False, allow_null=True, default=None, help_text="Its first admin."
+    )
+
+
+class ChangeTenantSerializer(serializers.Serializer[Any]):
+    name = serializers.CharField(max_length=100)
 
 
 class MemberSerializer(serializers.ModelSerializer[Membership]):

@@ -9,19 +9,22 @@ from console.api.pages import page_of
 from console.api.schema import operation
 from console.api.tenancy.serializers import (
     ChangeRoleSerializer,
+    ChangeTenantSerializer,
     IssuedKeySerializer,
     KeySerializer,
     MemberSerializer,
     MeSerializer,
     NewKeySerializer,
     NewMemberSerializer,
+    NewTenantSerializer,
     TenantSerializer,
 )
 from console.api.views import ApiView, MemberView, TenantView, answer
-from console.tenants.access import Action
+from console.tenants.access import PLATFORM, Action
 from console.tenants.keys import issue_key, revoke_key
 from console.tenants.members import add_member, change_role, remove_member
 from console.tenants.models import ApiKey, Membership, Space
+from console.tenants.tenants import create_tenant, rename_tenant
 from sandboxes.errors import InvalidRequest
 
 TAG = "tenancy"
@@ -52,7 +55,8 @@ class Me(ApiView):
 
 
 class Tenants(ApiView):
-    needs = {"GET": None}
+    needs = {"GET": None, "POST": None}
+    creates = True
 
     @operation(
         "tenants_list",
@@ -65,13 +69,52 @@ class Tenants(ApiView):
     def get(self, request: HttpRequest) -> HttpResponse:
         return page_of(request, self.principal.member_of(), TenantSerializer)
 
+    @operation(
+        "tenants_create",
+        "Make a tenant",
+        tag=TAG,
+        request=NewTenantSerializer,
+        response=TenantSerializer,
+        status=201,
+        idempotent=True,
+        description=(
+            f"For the platform's admin, or a key with `{PLATFORM}`, which only they can grant. Such a key "
+            "then makes the tenant's own keys."
+        ),
+    )
+    def post(self, request: HttpRequest) -> HttpResponse:
+        self.principal.require_platform()
+        wanted = self.valid(NewTenantSerializer)
+        admin = wanted["admin"] or {}
+        tenant = create_tenant(
+            principal=self.principal,
+            slug=wanted["slug"],
+            name=wanted["name"],
+            admin=admin.get("username", ""),
+            admin_password=admin.get("password", ""),
+        )
+        return answer(TenantSerializer(tenant).data, status=201)
+
 
 class TenantDetail(MemberView):
-    needs = {"GET": Action.VIEW}
+    needs = {"GET": Action.VIEW, "PATCH": Action.MANAGE}
 
     @operation("tenants_get", "One tenant", tag=TAG, response=TenantSerializer)
     def get(self, request: HttpRequest) -> HttpResponse:
         return answer(TenantSerializer(self.tenant).data)
+
+    @operation(
+        "tenants_change",
+        "Rename a tenant",
+        tag=TAG,
+        request=ChangeTenantSerializer,
+        response=TenantSerializer,
+        description="Its short name stays.",
+    )
+    def patch(self, request: HttpRequest) -> HttpResponse:
+        name = self.valid(ChangeTenantSerializer)["name"]
+        tenant = rename_tenant(principal=self.principal, tenant=self.tenant, name=name)
+        return answer(TenantSerializer(tenant).data)
 
 
 class TenantPartView(TenantView):

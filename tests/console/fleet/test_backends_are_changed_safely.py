@@ -222,10 +222,10 @@ def test_identity_is_refused_while_something_lives(
         assert caught.value.inventory.live[0].session == "talk"
         assert caught.value.status == 409
     assert editor.backend.settings == {"account": "one"}
-    assert not editor.backend.cordoned
+    assert not editor.backend.changing
     async_to_sync(SimulatedClient(account).delete)(box.id)
     assert editor.edit(account="two").settings == {"account": "two"}
-    assert not editor.backend.cordoned
+    assert not editor.backend.changing
 
 
 def test_a_sandbox_that_lost_its_tags_still_lives(
@@ -283,7 +283,7 @@ def test_a_refused_edit_changes_nothing(editor: Editor) -> None:
     with pytest.raises(InvalidRequest, match="already"):
         editor.edit(account="two", name="Taken")
     assert editor.backend.settings == {"account": "one"}
-    assert not editor.backend.cordoned
+    assert not editor.backend.changing
 
 
 # Rotation
