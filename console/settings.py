@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from datetime import timedelta
 from pathlib import Path
 
 import environ
@@ -142,6 +143,7 @@ CELERY_BEAT_SCHEDULE = {
     "sweep-builds": {"task": "skills.tasks.sweep_builds", "schedule": 60.0},
     "reconcile-snapshots": {"task": "skills.tasks.reconcile_snapshots", "schedule": 300.0},
     "reconcile-sandboxes": {"task": "console.fleet.tasks.reconcile_backends", "schedule": 300.0},
+    "clean-accounts": {"task": "console.fleet.tasks.clean_accounts", "schedule": 300.0},
     "take-up-requests": {
         "task": "console.fleet.tasks.take_up_requests",
         "schedule": 60.0,
@@ -153,6 +155,7 @@ CELERY_BEAT_SCHEDULE = {
         "schedule": crontab(minute="*/5"),
     },
     "sweep-fleet": {"task": "console.fleet.tasks.sweep_fleet", "schedule": 3600.0},
+    "sweep-sign-ins": {"task": "console.tenants.tasks.sweep_sign_ins", "schedule": 3600.0},
     "sweep-bulk": {"task": "console.web.tasks.sweep_bulk", "schedule": 60.0},
 }
 
@@ -189,17 +192,46 @@ AUTH_PASSWORD_VALIDATORS = [
 LOGIN_URL = "web:sign-in"
 LOGIN_REDIRECT_URL = "web:overview"
 LOGOUT_REDIRECT_URL = "web:sign-in"
+AXES_HANDLER = "console.tenants.lockouts.Handler"
 AXES_FAILURE_LIMIT = 8
-AXES_COOLOFF_TIME = 0.25
+AXES_COOLOFF_TIME = timedelta(minutes=15)
 AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
+AXES_CLIENT_IP_CALLABLE = "console.tenants.lockouts.network_of"
+AXES_LOCKOUT_CALLABLE = "console.web.accounts.lockout.respond"
+AXES_RESET_ON_SUCCESS = True
+# The wait that was announced is the wait: another try meanwhile does not prolong it.
+AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False
+AXES_DISABLE_ACCESS_LOG = True
+AXES_SENSITIVE_PARAMETERS = [
+    "username",
+    "ip_address",
+    "next",
+    "proof",
+    "code",
+    "recovery_code",
+    "old_password",
+    "new_password1",
+    "new_password2",
+    "csrfmiddlewaretoken",
+]
 AXES_ENABLED = not TESTING
 AXES_VERBOSE = False
+SIGN_IN_ADDRESS_FAILURES = 100
+"""Of one address over all names, within the same quarter of an hour."""
+
+TRUSTED_PROXIES = env.list("SKILLYARD_TRUSTED_PROXIES", default=["127.0.0.1", "::1"])
+"""Addresses and networks whose X-Forwarded-For and X-Forwarded-Proto are believed."""
 
 HTTPS_ONLY = env.bool("SKILLYARD_HTTPS_ONLY", default=False)
 SECURE_SSL_REDIRECT = HTTPS_ONLY
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = HTTPS_ONLY
 SESSION_COOKIE_NAME = "__Host-session" if HTTPS_ONLY else "session"
+# `console.tenants.account_models.SignIn` hangs on the rows of this engine.
+SESSION_ENGINE = "django.contrib.sessions.backends.db"
 SESSION_COOKIE_AGE = 14 * 24 * 3600
+"""Since the last use."""
+SIGN_IN_MAX_AGE_S = 30 * 24 * 3600
+"""However much it is used."""
 SESSION_COOKIE_HTTPONLY = CSRF_COOKIE_HTTPONLY = True
 SECURE_HSTS_SECONDS = 365 * 24 * 3600 if HTTPS_ONLY else 0
 SECURE_REFERRER_POLICY = "same-origin"

@@ -57,6 +57,8 @@ class SandboxClient(abc.ABC):
 
     provider: str
     capabilities: Capabilities
+    account_id: str | None = None
+    """The provider's own word for the account, if it has one: equal ids are the same account."""
 
     @abc.abstractmethod
     async def health(self) -> None:
@@ -364,7 +366,15 @@ class ByteStream(abc.ABC):
 
 
 class ProtocolAccess(abc.ABC):
-    """The E2B protocol as the backend itself serves it, for a gateway that relays it."""
+    """The E2B protocol as the backend itself serves it, for a gateway that relays it.
+
+    A backend whose envd asks for no token leaves `envdAccessToken` out of its answers: whoever lets others
+    in has to ask for one itself.
+    """
+
+    doubtful: frozenset[int] = frozenset()
+    """Statuses by which what stands in front of the data plane may say that a sandbox is gone, asleep or deaf;
+    a port's own server may mean something else by them, so the control plane has to be asked."""
 
     @abc.abstractmethod
     async def create(
@@ -400,5 +410,5 @@ class ProtocolAccess(abc.ABC):
 
     @abc.abstractmethod
     async def dial(self, sandbox: Sandbox, port: int) -> tuple[Endpoint, ByteStream]:
-        """A fresh connection to the data plane; each request on it needs the endpoint's headers.
-        Unavailable if nothing answers."""
+        """A fresh connection to the data plane; each request on it needs the endpoint's headers, the traffic
+        token among them where envd's own port asks for it. Unavailable if nothing answers."""

@@ -16,8 +16,17 @@ from typing import Any
 
 from sandboxes.client import SandboxClient
 from sandboxes.errors import InvalidRequest
+from sandboxes.fingerprint import fingerprint
 
-__all__ = ["PROVIDERS", "Provider", "open_client", "provider", "setting", "settings_type"]
+__all__ = [
+    "PROVIDERS",
+    "Provider",
+    "account_fingerprint",
+    "open_client",
+    "provider",
+    "setting",
+    "settings_type",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,18 +55,21 @@ def setting(
     help: str = "",
     secret: bool = False,
     identity: bool = False,
+    place: bool = False,
     multiline: bool = False,
     minimum: float | None = None,
     default: Any = dataclasses.MISSING,
 ) -> Any:
     """A field of a backend's Settings. `secret` fields are stored encrypted and never shown;
-    changing an `identity` field points the backend at another provider account. `multiline` text may
+    changing an `identity` field points the backend at another provider account. `place` fields say where the
+    account is; the first that is not left at its default counts. `multiline` text may
     have many lines; a number is at least `minimum`."""
     metadata = {
         "label": label,
         "help": help,
         "secret": secret,
         "identity": identity,
+        "place": place,
         "multiline": multiline,
         "minimum": minimum,
     }
@@ -80,6 +92,20 @@ def provider(name: str) -> Provider:
 def settings_type(name: str) -> type[Any]:
     """The backend's Settings dataclass."""
     return _module(name).Settings  # type: ignore[no-any-return]
+
+
+def account_fingerprint(name: str, values: Mapping[str, Any]) -> str:
+    """Of the provider account that these settings lead to; see `sandboxes.fingerprint`."""
+    places = [field for field in dataclasses.fields(settings_type(name)) if field.metadata["place"]]
+    told = (values.get(field.name) for field in places)
+    chosen = (
+        str(value)
+        for value, field in zip(told, places, strict=True)
+        if value and value != field.default
+    )
+    return fingerprint(
+        provider=name, api_key=str(values.get("api_key") or ""), api_url=next(chosen, "")
+    )
 
 
 async def open_client(name: str, values: Mapping[str, Any]) -> SandboxClient:

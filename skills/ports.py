@@ -37,6 +37,9 @@ class BackendPort(Protocol):
 
     async def open_client(self) -> SandboxClient: ...
 
+    async def open_account(self, fingerprint: str) -> SandboxClient | None:
+        """Of the account with this fingerprint; None if there are no credentials for it."""
+
 
 class SpacePort(Protocol):
     """console.tenants.models.Space, as a build sees it."""

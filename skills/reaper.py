@@ -34,6 +34,7 @@ __all__ = [
     "SweepReport",
     "check_snapshot",
     "delete_snapshot",
+    "prune",
     "reconcile",
     "reconcile_backend",
     "sweep",
@@ -115,26 +116,38 @@ async def reconcile_backend(
     rows = [row for row in rows if row.fingerprint == fingerprint]
     listed = {snapshot.id: snapshot async for snapshot in all_snapshots(client)}
     await _compare(client, rows, listed, report, now)
-    for release in await in_db(_prunable, rows, now):
-        if await _prune(release):
-            report.deleted_releases.append(release.pk)
+    report.deleted_releases += await _prune_all(rows, now)
+
+
+async def prune(backend: Any, *, fingerprint: str, now: datetime | None = None) -> list[str]:
+    """Delete the superseded releases of one account that are due, the backend's own or one it has left. The
+    ids of those that are gone. Raises what the provider raises."""
+    rows = await in_db(
+        lambda: list(Release.objects.filter(backend=backend, fingerprint=fingerprint))
+    )
+    return await _prune_all(rows, now or timezone.now())
+
+
+async def _prune_all(rows: list[Release], now: datetime) -> list[str]:
+    return [row.pk for row in await in_db(_prunable, rows, now) if await _prune(row)]
 
 
 async def delete_snapshot(release_id: str) -> bool:
     """Delete the snapshot of a release whose deletion was asked for. True if the release is deleted now.
 
-    Left for the next sweep while something stands on it, or while the backend uses another account: there the
-    answer "not found" would be recorded as a deletion.
+    Left for the next sweep while something stands on it, or while nobody has the credentials of the account
+    that holds it: another one's answer "not found" would be recorded as a deletion.
     """
     release = await in_db(
         lambda: Release.objects.select_related("backend", "space").get(pk=release_id)
     )
     if release.state == ReleaseState.DELETED or release.delete_requested_at is None:
         return False
-    if await in_db(lambda: release.backend.fingerprint) != release.fingerprint:
-        return False
     if release.snapshot_id and not await in_db(ledger.is_shared, release):
-        async with await release.backend.open_client() as client:
+        account = await release.backend.open_account(release.fingerprint)
+        if account is None:
+            return False
+        async with account as client:
             try:
                 await store_of(client).delete(release.snapshot_id)
             except Conflict as error:
@@ -163,13 +176,15 @@ async def _clear(build: Build) -> bool:
             return False
         async with await build.space.backend.open_client() as client:
             await recovery.delete_sandboxes(client, build.space.tenant_id, build)
-            release = await in_db(recovery.unswitched, build.pk)
-            if release is None:
-                return True
-            if await in_db(lambda: build.space.backend.fingerprint) != release.fingerprint:
-                return False
-            await recovery.abandon(client, release)
+        release = await in_db(recovery.unswitched, build.pk)
+        if release is None:
             return True
+        account = await build.space.backend.open_account(release.fingerprint)
+        if account is None:
+            return False
+        async with account as client:
+            await recovery.abandon(client, release)
+        return True
 
 
 async def _delete_lost_sandboxes(

@@ -10,7 +10,6 @@ from typing import Any, get_type_hints
 from console.fleet.models import Backend
 from sandboxes import registry
 from sandboxes.errors import InvalidRequest
-from sandboxes.fingerprint import fingerprint
 from sandboxes.urlguard import UrlGuard, check_url
 
 __all__ = ["MASK", "Connection", "Field", "check_urls", "fields_of", "masked", "read"]
@@ -51,11 +50,7 @@ class Connection:
 
     @property
     def fingerprint(self) -> str:
-        return fingerprint(
-            provider=self.provider,
-            api_key=self.secrets.get("api_key", ""),
-            api_url=self.settings.get("api_url") or self.settings.get("socket", ""),
-        )
+        return registry.account_fingerprint(self.provider, self.values)
 
     def identity_changes(self, new: Connection) -> list[str]:
         """The labels of the settings by which `new` points at another provider account or place."""

@@ -132,7 +132,7 @@ def _state_after(event: sessions.SessionEvent) -> SessionState | None:
     if event.why in _ENDS_SESSION:
         return SessionState.DESTROYED
     # Its successor is on the way; until it is there, the session has none but is not over.
-    return SessionState.LOST if event.why is Why.STALE else None
+    return SessionState.LOST if event.why in (Why.STALE, Why.ACCOUNT_LEFT) else None
 
 
 async def _reason(event: sessions.SessionEvent) -> str:

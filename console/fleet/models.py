@@ -22,8 +22,6 @@ from sandboxes.errors import Conflict
 from skills.ids import ID_LENGTH, new_id
 
 if TYPE_CHECKING:
-    from django.db.models.manager import RelatedManager
-
     from skills.models import Release
 
 
@@ -63,7 +61,6 @@ class Backend(models.Model):
     currency = models.CharField(max_length=3, blank=True)
     """ISO 4217; empty if nobody said."""
     created_at = models.DateTimeField(auto_now_add=True)
-    former_accounts: RelatedManager[FormerAccount]
 
     class Meta:
         ordering = ["name"]

@@ -6,6 +6,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 __all__ = [
+    "ASKED",
     "GONE",
     "GONE_IDLE",
     "IDLE",
@@ -17,6 +18,7 @@ __all__ = [
 ]
 
 REQUESTED = "requested"
+ASKED = "asked"
 IDLE = "idle"
 WOKEN = "woken"
 GONE = "gone"
@@ -37,11 +39,13 @@ _KINDS = {
 
 _SENTENCES = {
     "new": gettext_lazy("The session's first sandbox."),
-    "stale": gettext_lazy("The space's release or policy had changed."),
+    "stale": gettext_lazy("To bring it to the space's present release and policy."),
+    ASKED: gettext_lazy("A rebuild was asked for by hand."),
     GONE: gettext_lazy("Its sandbox was gone from the backend."),
     GONE_IDLE: gettext_lazy("It was stopped when idle, because this backend can't pause."),
     "paused": gettext_lazy("A call woke it."),
     "backend_changed": gettext_lazy("The space moved to another backend."),
+    "account_left": gettext_lazy("Its backend left the account that it lived in."),
     "binding_lost": gettext_lazy("Its binding was lost, and the sandbox found by its tags."),
     "token_lost": gettext_lazy("Its traffic token was lost, so it could not be reached."),
     "duplicate": gettext_lazy("The session has another sandbox."),

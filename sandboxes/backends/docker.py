@@ -29,12 +29,14 @@ class Settings:
         label="Socket",
         help=f"Path of sandboxd's unix socket. Leave empty for {DEFAULT_SOCKET}, or if a URL is set.",
         identity=True,
+        place=True,
         default="",
     )
     url: str = setting(
         label="URL",
         help="Of a sandboxd on another machine, instead of the socket.",
         identity=True,
+        place=True,
         default="",
     )
     api_key: str = setting(

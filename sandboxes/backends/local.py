@@ -33,6 +33,7 @@ class Settings:
         label="Socket",
         help=f"Path of sandboxd's unix socket. Leave empty for ${_SOCKET_VARIABLE} or {DEFAULT_SOCKET}.",
         identity=True,
+        place=True,
         default="",
     )
 

@@ -6,6 +6,7 @@ import hmac
 import logging
 import os
 import shutil
+import uuid
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -75,7 +76,7 @@ class Daemon:
             domain=domain,
         )
         builds = TemplateBuilds(service.images, templates_dir)
-        control = _control(service, receipts, replies, builds)
+        control = _control(service, receipts, replies, builds, own_id=_own_id(data_dir / "id"))
         return cls(app=Edge(service, control), service=service, builds=builds)
 
     async def aclose(self) -> None:
@@ -118,13 +119,18 @@ class _Authorized:
 
 
 def _control(
-    service: SandboxService, receipts: Receipts, replies: Replies, builds: TemplateBuilds
+    service: SandboxService,
+    receipts: Receipts,
+    replies: Replies,
+    builds: TemplateBuilds,
+    *,
+    own_id: str,
 ) -> ASGIApp:
     async def health(request: Request) -> Response:
         return JSONResponse({"status": "ok"})
 
     async def engine(request: Request) -> Response:
-        return JSONResponse(_engine_info(service.engine, builds.refusal()))
+        return JSONResponse(_engine_info(service.engine, builds.refusal(), own_id))
 
     app = Starlette(
         routes=[
@@ -145,7 +151,18 @@ def _control(
     return _Authorized(app)
 
 
-def _engine_info(engine: Engine, builds_none: str) -> EngineInfo:
+def _own_id(path: Path) -> str:
+    """Made with the data directory, and kept with it."""
+    try:
+        return path.read_text().strip()
+    except FileNotFoundError:
+        draft = path.with_suffix(".new")
+        draft.write_text(uuid.uuid4().hex)
+        draft.replace(path)
+        return path.read_text().strip()
+
+
+def _engine_info(engine: Engine, builds_none: str, own_id: str) -> EngineInfo:
     """`builds_none` says why no template can be built here; empty if they can."""
     capabilities: dict[str, Any] = asdict(engine.capabilities)
     notes = dict(capabilities.pop("notes"))
@@ -157,6 +174,7 @@ def _engine_info(engine: Engine, builds_none: str) -> EngineInfo:
     except PackageNotFoundError:
         own_version = "0"
     return {
+        "id": own_id,
         "engine": engine.name,
         "version": own_version,
         "capabilities": capabilities,

@@ -29,6 +29,7 @@ class Why(enum.StrEnum):
     GONE = "gone"
     PAUSED = "paused"
     BACKEND_CHANGED = "backend_changed"
+    ACCOUNT_LEFT = "account_left"
     BINDING_LOST = "binding_lost"
     TOKEN_LOST = "token_lost"  # noqa: S105 (a name, not a secret)
     DUPLICATE = "duplicate"

@@ -26,7 +26,7 @@ from sandboxes.types import (
 from sandboxes.wire import failures
 from sandboxes.wire.bodies import Routes, new_sandbox
 from sandboxes.wire.encoding import encode_metadata_filter
-from sandboxes.wire.messages import DEFAULT_TIMEOUT_V1_S, NetworkConfig
+from sandboxes.wire.messages import DEFAULT_TIMEOUT_V1_S, ENGINE_PATH, NetworkConfig
 from sandboxes.wire.rest import REQUEST_TIMEOUT_S, SNAPSHOT_TIMEOUT_S, RestPlane
 from sandboxes.wire.transport import Plane
 
@@ -158,7 +158,7 @@ class ControlPlane(RestPlane):
 
     async def engine(self) -> Mapping[str, Any]:
         """What sandboxd says of its engine; other servers have no such route."""
-        return self.object("open", await self._json("open", "GET", "/sandboxd/engine"))
+        return self.object("open", await self._json("open", "GET", ENGINE_PATH))
 
     # Snapshots
 

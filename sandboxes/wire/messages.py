@@ -13,8 +13,10 @@ __all__ = [
     "API_KEY_HEADER",
     "DEFAULT_TIMEOUT_S",
     "DEFAULT_TIMEOUT_V1_S",
+    "ENGINE_PATH",
     "ENVD_PORT",
     "ENVD_VERSION",
+    "GATEWAY_ENGINE",
     "NOT_FOUND_TEXT",
     "PORT_CLOSED_TEXT",
     "SANDBOX_ID_HEADER",
@@ -49,6 +51,11 @@ ENVD_PORT = 49983
 DEFAULT_TIMEOUT_S = 300
 DEFAULT_TIMEOUT_V1_S = 15
 """`POST /sandboxes` of SDK 2.50 and older has a default of its own."""
+
+ENGINE_PATH = "/sandboxd/engine"
+"""Ours: what a server can do, for which the protocol has no word."""
+GATEWAY_ENGINE = "gateway"
+"""The engine of a server that passes on what another one can do."""
 
 API_KEY_HEADER = "X-API-Key"
 ACCESS_TOKEN_HEADER = "X-Access-Token"  # noqa: S105 - a header's name
@@ -196,9 +203,11 @@ class TemplateBuildReply(TypedDict):
 
 
 class EngineInfo(TypedDict):
-    """`GET /sandboxd/engine`: what the protocol has no word for. `capabilities` has the fields of
+    """`GET` of ENGINE_PATH: what the protocol has no word for. `capabilities` has the fields of
     `sandboxes.capabilities.Capabilities` but its notes, which stand beside it."""
 
+    id: str
+    """Of the data directory: the same through every address that leads there."""
     engine: str
     version: str
     capabilities: dict[str, bool]

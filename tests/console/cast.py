@@ -9,7 +9,7 @@ from django.core.files.base import ContentFile
 from django.utils import timezone
 
 from console.audit.services import SYSTEM
-from console.fleet.models import Backend, ReconcileReport, Session, Verification
+from console.fleet.models import Backend, FormerAccount, ReconcileReport, Session, Verification
 from console.fleet.services import create_space
 from console.tenants.models import ApiKey, Membership, Role, Space, Tenant, User
 from skills.models import (
@@ -44,6 +44,7 @@ class World:
     report: ReconcileReport
     verification: Verification
     people: dict[str, User]
+    former: FormerAccount
 
 
 def make_world(name: str) -> World:
@@ -90,6 +91,9 @@ def make_world(name: str) -> World:
     verification = Verification.objects.create(
         backend=backend, template="base", fingerprint=backend.fingerprint, actor="system"
     )
+    former = FormerAccount.objects.create(
+        backend=backend, provider="local", settings={"socket": "/old.sock"}, fingerprint="0" * 64
+    )
     people = {}
     for role in ROLES:
         user = User.objects.create_user(f"{role}-{name}")
@@ -109,4 +113,5 @@ def make_world(name: str) -> World:
         report,
         verification,
         people,
+        former,
     )

@@ -8,12 +8,13 @@ from asgiref.sync import async_to_sync
 from django.contrib import messages
 from django.core.exceptions import ValidationError
 from django.http import HttpResponse
-from django.shortcuts import redirect
+from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST
 
 from console import crypto
+from console.fleet.accounts import forget, prove_same_account
 from console.fleet.backends import (
     BackendInUse,
     InventoryUnverifiable,
@@ -25,6 +26,7 @@ from console.fleet.backends import (
 )
 from console.fleet.connection import Connection, check_urls, read
 from console.fleet.models import Backend
+from console.fleet.prices import set_price
 from console.fleet.services import check_backend
 from console.tenants.access import Action
 from console.tenants.models import Tenant
@@ -34,7 +36,7 @@ from console.web.requests import ConsoleRequest, page
 from sandboxes import registry
 from sandboxes.errors import Conflict, InvalidRequest
 
-__all__ = ["confirm", "delete", "edit", "new"]
+__all__ = ["confirm", "delete", "edit", "give_up", "new"]
 
 
 def new(request: ConsoleRequest) -> HttpResponse:
@@ -57,6 +59,7 @@ def new(request: ConsoleRequest) -> HttpResponse:
                 values=form.values(),
                 actor=request.principal.actor,
             )
+            _save_price(request, made, form)
         except (InvalidRequest, ValidationError) as error:
             form.add_error(None, error if isinstance(error, ValidationError) else error.message)
         else:
@@ -80,6 +83,16 @@ def _tenant(request: ConsoleRequest, first: Tenant | None) -> Tenant:
     return request.principal.tenant(wanted, Action.MANAGE)
 
 
+def _save_price(request: ConsoleRequest, row: Backend, form: BackendForm) -> bool:
+    """It is no part of the connection, so it is saved whatever becomes of that."""
+    return set_price(
+        backend=row,
+        hourly_cost=form.cleaned_data["hourly_cost"],
+        currency=form.cleaned_data["currency"],
+        actor=request.principal.actor,
+    )
+
+
 def _checked(request: ConsoleRequest, row: Backend) -> HttpResponse:
     row = async_to_sync(check_backend)(row)
     if row.check_error:
@@ -96,6 +109,8 @@ def edit(request: ConsoleRequest, backend_id: str) -> HttpResponse:
     if request.method == "POST" and form.is_valid():
         try:
             connection = read(row.provider, form.values(), stored=row)
+            if _save_price(request, row, form):
+                messages.success(request, _("What a sandbox costs is saved."))
             if Connection.of(row).identity_changes(connection):
                 async_to_sync(check_urls)(connection)
                 _keep(request, row, form.cleaned_data["name"], connection)
@@ -141,6 +156,7 @@ def confirm(request: ConsoleRequest, backend_id: str) -> HttpResponse:
                 connection=connection,
                 actor=request.principal.actor,
                 force="force" in request.POST,
+                end_sandboxes="end" in request.POST,
             )
         except (Conflict, InvalidRequest) as error:
             problem = error
@@ -152,10 +168,15 @@ def confirm(request: ConsoleRequest, backend_id: str) -> HttpResponse:
         "backends/confirm.html",
         {
             "backend": row,
-            "change": preview_change(row, connection),
+            "change": preview_change(
+                row,
+                connection,
+                async_to_sync(prove_same_account)(backend=row, connection=connection),
+            ),
             "problem": problem,
             "inventory": problem.inventory if isinstance(problem, SandboxesStillLive) else None,
-            "may_force": isinstance(problem, InventoryUnverifiable),
+            "may_force": isinstance(problem, InventoryUnverifiable) or "end" in request.POST,
+            "ends": "end" in request.POST,
         },
         area="backends",
         status=problem.status or 409 if problem else 200,
@@ -181,6 +202,17 @@ def _kept(request: ConsoleRequest, row: Backend) -> tuple[str, Connection] | Non
         provider=row.provider, settings=values["settings"], secrets=values["secrets"]
     )
     return values["name"], connection
+
+
+@require_POST
+def give_up(request: ConsoleRequest, backend_id: str, former_id: str) -> HttpResponse:
+    """Leave at a former account what is there, and erase its credentials."""
+    row = backend_of(request, backend_id)
+    request.principal.require(Action.MANAGE, tenant_id=row.tenant_id)
+    former = get_object_or_404(row.former_accounts, pk=former_id)
+    forget(former=former, actor=request.principal.actor)
+    messages.success(request, _("The old credentials are erased."))
+    return redirect("web:backend", row.pk)
 
 
 @require_POST

@@ -27,7 +27,10 @@ _ENVD_VERSION = "0.2.0"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     api_url: str = setting(
-        label="API URL", help="CubeAPI, such as https://cube.example.com:3000.", identity=True
+        label="API URL",
+        help="CubeAPI, such as https://cube.example.com:3000.",
+        identity=True,
+        place=True,
     )
     proxy_url: str = setting(
         label="Proxy URL",

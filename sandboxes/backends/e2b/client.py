@@ -36,6 +36,7 @@ from sandboxes.types import (
 from sandboxes.wire.bodies import Routes, network_update
 from sandboxes.wire.client import WireClient, WireSettings
 from sandboxes.wire.files import EnvdFiles
+from sandboxes.wire.messages import GATEWAY_ENGINE
 from sandboxes.wire.protocol import WireProtocol
 
 __all__ = ["E2B_CAPABILITIES", "E2BClient"]
@@ -63,7 +64,8 @@ E2B_CAPABILITIES = Capabilities(
 
 
 class E2BClient(SandboxClient):
-    """The contract over the E2B protocol. `sandboxd` can more than that; `transport` replaces the network in tests."""
+    """The contract over the E2B protocol. `sandboxd` builds templates too, and `inbound_update` can move the
+    inbound switch of what runs; `transport` replaces the network in tests."""
 
     def __init__(
         self,
@@ -71,10 +73,13 @@ class E2BClient(SandboxClient):
         capabilities: Capabilities,
         *,
         sandboxd: bool = False,
+        inbound_update: bool = False,
+        account_id: str | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         self.provider = settings.service.provider
         self.capabilities = capabilities
+        self.account_id = account_id
         self._wire = WireClient(settings, transport=transport)
         self._snapshots = Snapshots(self._wire)
         self._templates = Templates(
@@ -82,7 +87,7 @@ class E2BClient(SandboxClient):
         )
         self._inbound = _Inbound(self._wire)
         self._pausing = _Pausing(self._wire)
-        self._network = _Network(self._wire, inbound_update=sandboxd)
+        self._network = _Network(self._wire, inbound_update=inbound_update)
         self._protocol = WireProtocol(self._wire)
 
     @classmethod
@@ -106,7 +111,9 @@ class E2BClient(SandboxClient):
         return cls(
             replace(settings, routes=routes),
             E2B_CAPABILITIES if engine is None else _capabilities(engine),
-            sandboxd=engine is not None,
+            sandboxd=engine is not None and engine.get("engine") != GATEWAY_ENGINE,
+            inbound_update=engine is not None,
+            account_id=None if engine is None else engine.get("id"),
             transport=transport,
         )
 
@@ -174,7 +181,7 @@ class E2BClient(SandboxClient):
 
 
 async def _engine(wire: WireClient, *, required: bool) -> Mapping[str, Any] | None:
-    """What sandboxd says of itself, or None from a server that has no such route."""
+    """What sandboxd says of itself, or a gateway of what is behind it; None from any other server."""
     try:
         return await wire.control.engine()
     except SandboxError as error:

@@ -23,12 +23,14 @@ class Settings:
         label="API URL",
         help="Leave empty for https://api.DOMAIN.",
         identity=True,
+        place=True,
         default="",
     )
     domain: str = setting(
         label="Domain",
         help="Sandboxes are reached under it.",
         identity=True,
+        place=True,
         default="e2b.app",
     )
     sandbox_url: str = setting(

@@ -87,6 +87,8 @@ def space(
     )
     yield make_space(memory_backend.PROVIDER, account="one")
     memory_backend.ACCOUNTS.clear()
+    memory_backend.REVOKED.clear()
+    memory_backend.TOLD_IDS.clear()
 
 
 @pytest.fixture
