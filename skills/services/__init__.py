@@ -20,6 +20,7 @@ from skills.services.builds import (
 )
 from skills.services.catalog import add_package, archive_skill, open_package, save_plan
 from skills.services.compare import diff_releases
+from skills.services.figures import BuildFigures, BuildPeriod, build_figures
 from skills.services.releases import (
     check_release,
     delete_release,
@@ -29,11 +30,16 @@ from skills.services.releases import (
     start_rollout,
     withdraw_candidate,
 )
+from skills.services.stuck import Stuck, stuck, take_up
 
 __all__ = [
+    "BuildFigures",
+    "BuildPeriod",
+    "Stuck",
     "add_package",
     "apply_hint",
     "archive_skill",
+    "build_figures",
     "cancel_build",
     "check_release",
     "compact",
@@ -49,6 +55,8 @@ __all__ = [
     "save_plan",
     "set_rollout",
     "start_rollout",
+    "stuck",
+    "take_up",
     "uninstall",
     "upgrade",
     "wanted_versions",

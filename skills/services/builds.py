@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from datetime import timedelta
 
 from django.db import transaction
 from django.utils import timezone
 
 from sandboxes.errors import Conflict, InvalidRequest
+from skills.build.claim import silence
 from skills.build.ledger import lock_space, release_set, write_items
+from skills.build.settings import BuildSettings
 from skills.changes import Changes, SkillSet
 from skills.models import (
     Build,
@@ -33,6 +36,8 @@ __all__ = [
     "upgrade",
     "wanted_versions",
 ]
+
+_DEAD_AFTER = timedelta(seconds=BuildSettings().lease_s)
 
 
 def install(*, space: SpacePort, version: SkillVersion, actor: Actor, note: str = "") -> Build:
@@ -157,8 +162,8 @@ def request_build(
 
 @transaction.atomic
 def cancel_build(*, build: Build, actor: Actor) -> Build:
-    """Stop it: at once while it is queued, else within seconds, its running command included.
-    Idempotent. Conflict if it is over: what was switched stays."""
+    """Stop it: at once while it is queued, else within seconds, its running command included; where its worker
+    died, by the next one. Idempotent. Conflict if it is over: what was switched stays."""
     build = Build.objects.select_for_update(of=("self",)).select_related("space").get(pk=build.pk)
     if build.state == BuildState.CANCELLED or build.cancel_requested_at:
         return build
@@ -171,6 +176,8 @@ def cancel_build(*, build: Build, actor: Actor) -> Build:
     if build.state == BuildState.QUEUED:
         build.state, build.finished_at = BuildState.CANCELLED, now
     build.save(update_fields=["cancel_requested_at", "state", "finished_at"])
+    if build.state == BuildState.RUNNING and silence(build) > _DEAD_AFTER:
+        dispatch(build.pk)  # nobody is there to see the wish: who takes it up next ends it
     announce(
         Event(
             action="build.cancel",
