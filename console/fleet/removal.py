@@ -84,14 +84,14 @@ def what_goes(space: Space) -> Consequences:
     """`space` comes with its backend. Asks only the database."""
     sessions = Session.objects.filter(space=space)
     kept = _kept_releases(space)
-    fingerprint = space.backend.fingerprint
+    reachable = space.backend.reachable_accounts()
     return Consequences(
         live_sessions=sessions.filter(state__in=[SessionState.ACTIVE, SessionState.PAUSED]).count(),
         sessions=sessions.count(),
         attachments=Attachment.objects.filter(session__space=space).count(),
         releases=len(kept),
         unreachable=tuple(
-            str(row) for row in kept if row.snapshot_id and row.fingerprint != fingerprint
+            str(row) for row in kept if row.snapshot_id and row.fingerprint not in reachable
         ),
         builds=Build.objects.unfinished().filter(space=space).count(),
         keys=ApiKey.objects.filter(space=space, revoked_at=None).count(),
@@ -262,16 +262,16 @@ class _Removal:
         await Space.objects.filter(pk=self.space.pk).aupdate(
             current_release=None, candidate_release=None
         )
-        fingerprint = self.space.backend.fingerprint
+        reachable = await sync_to_async(self.space.backend.reachable_accounts)()
         waiting = []
         for release in await sync_to_async(_kept_releases)(self.space):
             await self._renew()
-            if release.fingerprint != fingerprint:
+            if release.fingerprint not in reachable:
                 if not self.space.delete_leaves_snapshots:
                     waiting.append(str(release))
                     continue
                 await sync_to_async(_leave)(release, self.space, self.actor)
-            elif not await self._delete_release(client, release):
+            elif not await self._delete_release(release):
                 waiting.append(str(release))
         if waiting:
             return f"These snapshots could not be deleted yet: {', '.join(waiting[:10])}."
@@ -280,9 +280,13 @@ class _Removal:
             await self._delete_clients_snapshots(client)
         return ""
 
-    async def _delete_release(self, client: SandboxClient, release: Release) -> bool:
+    async def _delete_release(self, release: Release) -> bool:
         if not release.snapshot_id:
-            await recovery.abandon(client, release)
+            account = await self.space.backend.open_account(release.fingerprint)
+            if account is None:
+                return False
+            async with account as client:
+                await recovery.abandon(client, release)
             return True
         if release.delete_requested_at is None:
             await Release.objects.filter(pk=release.pk).aupdate(delete_requested_at=timezone.now())

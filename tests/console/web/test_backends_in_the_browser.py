@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from asgiref.sync import async_to_sync
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
@@ -14,8 +15,10 @@ from console.audit.models import AuditEntry
 from console.fleet import tasks
 from console.fleet.models import Backend, Verification, VerificationState
 from console.tenants.models import Space
+from sandboxes.network import CLOSED
 from sandboxes.registry import PROVIDERS, Provider
 from sandboxes.testing.simulated import SimulatedProvider
+from sandboxes.types import CreateRequest, TimeoutPolicy
 from skills.models import Release, ReleaseState
 from tests.console.cast import World
 from tests.console.fleet import memory_backend
@@ -162,6 +165,70 @@ def test_an_account_that_cannot_be_asked_needs_a_tick(
     assert 'name="force"' in refused.content.decode()
     admin.post(url("confirm-backend", memory.pk), {"force": "1"})
     assert Backend.objects.get(pk=memory.pk).settings["account"] == "two"
+
+
+def test_a_new_key_of_the_same_account_is_proven_before_saving(
+    admin: Client, memory: Backend, world: World
+) -> None:
+    account = memory_backend.account("one")
+    snapshot = _snapshot(account)
+    Release.objects.update(
+        state=ReleaseState.ACTIVE, fingerprint=memory.fingerprint, snapshot_id=snapshot
+    )
+    Space.objects.filter(pk=world.space.pk).update(current_release=world.release)
+    form = {"name": "Here", "account": "one", "pauses": "on", "api_key": SECRET}
+    admin.post(url("edit-backend", memory.pk), form)
+    page = admin.get(url("confirm-backend", memory.pk)).content.decode()
+    assert "the same account" in page
+    assert "Releases go on serving" in page
+    assert "fall silent" not in page
+    assert SECRET not in page
+    admin.post(url("confirm-backend", memory.pk))
+    world.release.refresh_from_db()
+    assert world.release.usable_on(Backend.objects.get(pk=memory.pk))
+
+
+def test_what_lives_in_the_old_account_can_be_ended_and_what_is_left_is_shown(
+    admin: Client, memory: Backend, world: World, monkeypatch: pytest.MonkeyPatch, settings: Any
+) -> None:
+    handed_on: list[str] = []
+    monkeypatch.setattr(tasks.clean_account, "delay", handed_on.append)
+    account = memory_backend.account("one")
+    tags = {"skillyard_tenant": memory.tenant_id, "skillyard_backend": memory.pk}
+    box = _box(account, tags)
+    Release.objects.update(
+        state=ReleaseState.ACTIVE, fingerprint=memory.fingerprint, snapshot_id=_snapshot(account)
+    )
+    form = {"name": "Here", "account": "two", "api_key": SECRET, "pauses": "on"}
+    admin.post(url("edit-backend", memory.pk), form)
+    refused = admin.post(url("confirm-backend", memory.pk))
+    assert refused.status_code == 409
+    assert 'name="end"' in refused.content.decode()
+    assert admin.post(url("confirm-backend", memory.pk), {"end": "1"}).status_code == 302
+    assert box not in account.sandboxes
+    page = admin.get(url("backend", memory.pk)).content.decode()
+    former = memory.former_accounts.exclude(pk=world.former.pk).get()
+    assert former.fingerprint[:16] in page
+    assert url("give-up-account", memory.pk, former.pk) in page
+    admin.post(url("give-up-account", memory.pk, former.pk))
+    former.refresh_from_db()
+    assert former.finished_at is not None
+    assert (
+        url("give-up-account", memory.pk, former.pk)
+        not in admin.get(url("backend", memory.pk)).content.decode()
+    )
+
+
+def _box(account: SimulatedProvider, tags: dict[str, str]) -> str:
+    request = CreateRequest(
+        template="base", network=CLOSED, timeout=TimeoutPolicy(timeout_s=600), metadata=tags
+    )
+    return async_to_sync(account.client().create)(request).id
+
+
+def _snapshot(account: SimulatedProvider) -> str:
+    taken = async_to_sync(account.client().snapshots.create)(_box(account, {}), name="planned")
+    return taken.id
 
 
 def test_deleting_names_what_needs_it(admin: Client, memory: Backend) -> None:
