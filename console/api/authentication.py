@@ -17,6 +17,7 @@ from importlib import import_module
 from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.contrib.auth import get_user
+from django.contrib.sessions.backends.base import UpdateError
 from django.http import HttpRequest
 from django.utils import timezone
 from rest_framework.authentication import CSRFCheck
@@ -27,6 +28,7 @@ from console.api.recent import Recent
 from console.tenants.access import Principal
 from console.tenants.keys import authenticate
 from console.tenants.models import User
+from console.tenants.sign_ins import seen
 
 __all__ = ["forget_keys", "principal_of", "request_id"]
 
@@ -102,11 +104,27 @@ def _of_browser(request: HttpRequest) -> Principal:
     request.user = user
     if request.method not in _SAFE_METHODS:
         _check_csrf(request)
-    return Principal.of_user(
+    principal = Principal.of_user(
         user,
         address=request.META.get("REMOTE_ADDR"),
         request_id=getattr(request, "request_id", ""),
     )
+    if principal.owes_two_step:
+        raise ApiError(
+            "forbidden",
+            "Your tenant wants two-step sign-in of its members: set it up in your settings first.",
+        )
+    seen(request, user)
+    if request.session.modified:
+        _save_session(request)
+    return principal
+
+
+def _save_session(request: HttpRequest) -> None:
+    try:
+        request.session.save()
+    except UpdateError:
+        raise _refused("You were signed out meanwhile; sign in again.") from None
 
 
 def _check_csrf(request: HttpRequest) -> None:

@@ -24,6 +24,8 @@ def main(descriptor: int) -> None:
         "console.asgi:application",
         access_log=False,
         server_header=False,
+        # The application itself does that, as SKILLYARD_TRUSTED_PROXIES says.
+        proxy_headers=False,
         # Longer than clients keep an idle connection, or a call would now and then meet a closing one.
         timeout_keep_alive=75,
         # Live logs never end by themselves.

@@ -9,6 +9,7 @@ from django.db import transaction
 from console.audit.services import record
 from console.tenants.access import Action, Principal
 from console.tenants.models import Membership, Role, Space, Tenant, User
+from console.tenants.sign_ins import end_all
 from sandboxes.errors import Conflict, InvalidRequest
 
 __all__ = ["add_member", "change_role", "remove_member"]
@@ -60,10 +61,12 @@ def change_role(*, principal: Principal, membership: Membership, role: str) -> M
 
 @transaction.atomic
 def remove_member(*, principal: Principal, membership: Membership) -> None:
-    """Conflict if it would leave the tenant without an admin. The person stays, without this role."""
+    """Conflict if it would leave the tenant without an admin. The person stays, without this role, and is
+    signed out everywhere."""
     principal.require(Action.MANAGE, tenant_id=membership.tenant_id)
     _keep_an_admin(membership)
     _record(principal, "member.remove", membership, {"role": membership.role})
+    end_all(user=membership.user, actor=principal.actor)
     membership.delete()
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import uuid
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django_htmx.middleware import HtmxDetails
 
+from console.audit.services import Actor
 from console.tenants.access import Principal
+from console.tenants.accounts import address_of
 from console.tenants.models import User
 
 
@@ -18,6 +21,16 @@ class ConsoleRequest(HttpRequest):
     principal: Principal
     user: User
     htmx: HtmxDetails
+
+
+def actor_of(request: HttpRequest, user: User | None) -> Actor:
+    """For the audit log; None is somebody whose name nobody has."""
+    return Actor(
+        name="unknown" if user is None else user.get_username(),
+        user_id=None if user is None else user.pk,
+        address=address_of(request),
+        request_id=request.headers.get("X-Request-ID", "")[:64] or uuid.uuid4().hex,
+    )
 
 
 def page(

@@ -5,20 +5,23 @@ from __future__ import annotations
 from django.contrib.auth.views import LogoutView
 from django.urls import path
 
+from console.web.accounts import sign_in, two_step
+from console.web.accounts import sign_ins as own_sign_ins
 from console.web.accounts import views as accounts
 from console.web.audit import lists as audit_list
 from console.web.backends import editing as backend_editing
 from console.web.backends import images as backend_images
-from console.web.backends import verifications
 from console.web.backends import lists as backend_list
+from console.web.backends import verifications
 from console.web.backends import views as backends
-from console.web.bulk import views as bulk
 from console.web.builds import lists as build_list
 from console.web.builds import views as builds
+from console.web.bulk import views as bulk
 from console.web.catalog import lists as catalog_list
 from console.web.catalog import views as catalog
 from console.web.help import views as handbook
 from console.web.keys import views as keys
+from console.web.members import security as member_security
 from console.web.members import views as members
 from console.web.overview import views as overview
 from console.web.policies import hosts as policy_hosts
@@ -27,6 +30,8 @@ from console.web.reconcile import lists as reconcile_list
 from console.web.reconcile import views as reconcile
 from console.web.releases import lists as release_list
 from console.web.releases import views as releases
+from console.web.sessions import commands as session_commands
+from console.web.sessions import files as session_files
 from console.web.sessions import lists as session_list
 from console.web.sessions import views as sessions
 from console.web.spaces import lists as space_list
@@ -35,13 +40,24 @@ from console.web.spaces import views as spaces
 app_name = "web"
 urlpatterns = [
     path("", overview.overview, name="overview"),
-    path("sign-in/", accounts.SignIn.as_view(), name="sign-in"),
+    path("first-steps/hide/", overview.hide_first_steps, name="hide-first-steps"),
+    path("sign-in/", sign_in.SignIn.as_view(), name="sign-in"),
+    path("sign-in/code/", sign_in.sign_in_code, name="sign-in-code"),
     path("sign-out/", LogoutView.as_view(), name="sign-out"),
     path("me/", accounts.profile, name="profile"),
-    path("me/password/", accounts.ChangePassword.as_view(), name="password"),
+    path("me/password/", accounts.change_password, name="password"),
+    path("me/two-step/", two_step.show, name="two-step"),
+    path("me/two-step/start/", two_step.start, name="start-two-step"),
+    path("me/two-step/confirm/", two_step.confirm, name="confirm-two-step"),
+    path("me/two-step/codes/", two_step.new_codes, name="new-recovery-codes"),
+    path("me/two-step/stop/", two_step.stop, name="stop-two-step"),
+    path("me/sign-ins/", own_sign_ins.listed, name="sign-ins"),
+    path("me/sign-ins/end-others/", own_sign_ins.end_others, name="end-other-sign-ins"),
+    path("me/sign-ins/<str:sign_in_id>/end/", own_sign_ins.end, name="end-sign-in"),
     path("spaces/", space_list.spaces, name="spaces"),
     path("spaces/new/", spaces.new_space, name="new-space"),
-    path("spaces/<str:space_id>/", spaces.space, name="space"),
+    path("spaces/<str:space_id>/", overview.space, name="space"),
+    path("spaces/<str:space_id>/skills/", spaces.skills, name="space-skills"),
     path("spaces/<str:space_id>/network/", policies.network, name="network"),
     path("spaces/<str:space_id>/network/apply/", policies.apply, name="network-apply"),
     path("spaces/<str:space_id>/network/test/", policy_hosts.test_host, name="network-test"),
@@ -68,6 +84,7 @@ urlpatterns = [
     path("builds/", build_list.builds, name="builds"),
     path("builds/<str:build_id>/", builds.build, name="build"),
     path("builds/<str:build_id>/cancel/", builds.cancel, name="cancel-build"),
+    path("builds/<str:build_id>/take-up/", builds.take_up, name="take-up-build"),
     path("builds/<str:build_id>/retry/", builds.retry, name="retry-build"),
     path("builds/<str:build_id>/hints/<int:index>/", builds.apply_hint, name="apply-hint"),
     path("builds/<str:build_id>/log/", builds.log_text, name="build-log"),
@@ -80,12 +97,20 @@ urlpatterns = [
     path("releases/<str:release_id>/delete/", releases.delete, name="delete-release"),
     path("sessions/", session_list.sessions, name="sessions"),
     path("sessions/<str:pk>/", sessions.session, name="session"),
-    path("sessions/<str:pk>/run/", sessions.run, name="run"),
-    path("sessions/<str:pk>/inputs/", sessions.upload, name="upload-input"),
-    path("sessions/<str:pk>/inputs/remove/", sessions.remove_input, name="remove-input"),
-    path("sessions/<str:pk>/file/", sessions.download, name="download"),
-    path("sessions/<str:pk>/outputs.zip", sessions.download_all, name="download-all"),
+    path("sessions/<str:pk>/run/", session_commands.run, name="run"),
+    path("sessions/<str:pk>/run/stream/", session_commands.stream, name="run-stream"),
+    path("sessions/<str:pk>/inputs/remove/", session_files.remove_input, name="remove-input"),
+    path("sessions/<str:pk>/file/", session_files.show, name="show-file"),
+    path("sessions/<str:pk>/file/picture/", session_files.picture, name="show-picture"),
+    path("sessions/<str:pk>/file/download/", session_files.download, name="download"),
+    path("sessions/<str:pk>/file/rename/", session_files.rename, name="rename-file"),
+    path("sessions/<str:pk>/file/remove/", session_files.remove, name="remove-file"),
+    path("sessions/<str:pk>/files/upload/", session_files.upload, name="upload-files"),
+    path("sessions/<str:pk>/files/folder/", session_files.new_folder, name="new-folder"),
+    path("sessions/<str:pk>/files/zip/", session_files.download_all, name="download-all"),
     path("sessions/<str:pk>/pause/", sessions.pause, name="pause-session"),
+    path("sessions/<str:pk>/resume/", sessions.resume, name="resume-session"),
+    path("sessions/<str:pk>/rebuild/", sessions.rebuild, name="rebuild-session"),
     path("sessions/<str:pk>/destroy/", sessions.destroy, name="destroy-session"),
     path("bulk/", bulk.choose, name="bulk"),
     path("bulk/<str:run_id>/", bulk.run, name="bulk-run"),
@@ -101,6 +126,10 @@ urlpatterns = [
     path("members/", members.members, name="members"),
     path("members/<int:member_id>/role/", members.change, name="change-member"),
     path("members/<int:member_id>/remove/", members.remove, name="remove-member"),
+    path("members/sign-in/", member_security.people, name="member-security"),
+    path("members/sign-in/<int:user_id>/end/", member_security.sign_out, name="sign-out-member"),
+    path("members/sign-in/<int:user_id>/unlock/", member_security.unlock, name="unlock-member"),
+    path("members/two-step/<str:tenant_id>/", member_security.require, name="require-two-step"),
     path("backends/", backend_list.backends, name="backends"),
     path("backends/new/", backend_editing.new, name="new-backend"),
     path("backends/<str:backend_id>/", backends.backend, name="backend"),
@@ -109,7 +138,13 @@ urlpatterns = [
         "backends/<str:backend_id>/edit/confirm/", backend_editing.confirm, name="confirm-backend"
     ),
     path("backends/<str:backend_id>/delete/", backend_editing.delete, name="delete-backend"),
+    path(
+        "backends/<str:backend_id>/accounts/<str:former_id>/give-up/",
+        backend_editing.give_up,
+        name="give-up-account",
+    ),
     path("backends/<str:backend_id>/images/", backend_images.images, name="backend-images"),
+    path("backends/<str:backend_id>/images/build/", backend_images.build, name="build-template"),
     path("backends/<str:backend_id>/images/delete/", backend_images.delete, name="delete-template"),
     path("backends/<str:backend_id>/verify/", verifications.verify, name="verify-backend"),
     path("verifications/<str:verification_id>/", verifications.report, name="verification"),

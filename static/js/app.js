@@ -36,15 +36,3 @@ for (const input of document.querySelectorAll("input[webkitdirectory]")) {
     input.form.elements.paths.value = JSON.stringify(paths);
   });
 }
-
-/** Times are sent in UTC and shown in the reader's zone. */
-function localTimes(scope) {
-  const format = new Intl.DateTimeFormat(document.documentElement.lang, { dateStyle: "medium", timeStyle: "short" });
-  for (const element of scope.querySelectorAll("time[datetime]:not([title])")) {
-    const when = new Date(element.dateTime);
-    element.title = `${format.format(when)} · ${when.toISOString().slice(0, 16).replace("T", " ")} UTC`;
-    if (element.hasAttribute("data-absolute")) element.textContent = format.format(when);
-  }
-}
-localTimes(document);
-document.addEventListener("htmx:load", (event) => localTimes(event.detail.elt));

@@ -6,6 +6,7 @@ from datetime import datetime
 
 from django import template
 from django.utils import timezone
+from django.utils.formats import date_format
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.timesince import timesince
@@ -32,7 +33,7 @@ def badge(value: str, label: str = "") -> SafeString:
 
 @register.filter
 def ago(value: datetime | None) -> SafeString | str:
-    """“3 hours ago”, with the machine-readable time; the script adds the reader's own zone."""
+    """“3 hours ago”, and on a closer look the time in the reader's zone."""
     if value is None:
         return "—"
     now = timezone.now()
@@ -40,7 +41,8 @@ def ago(value: datetime | None) -> SafeString | str:
         words = _("just now")
     else:
         words = _("%(time)s ago") % {"time": timesince(value, now, depth=1)}
-    return format_html('<time datetime="{}">{}</time>', value.isoformat(), words)
+    exact = f"{date_format(timezone.localtime(value), 'DATETIME_FORMAT')} ({timezone.get_current_timezone_name()})"
+    return format_html('<time datetime="{}" title="{}">{}</time>', value.isoformat(), exact, words)
 
 
 @register.filter

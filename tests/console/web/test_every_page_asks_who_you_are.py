@@ -23,18 +23,28 @@ class Rule:
     where: str = "space"
 
 
-OPEN_TO_ALL = {"sign-in"}
+OPEN_TO_ALL = {"sign-in", "sign-in-code"}
 ANYONE = Rule(None)
 VIEW = Rule(Action.VIEW)
 
 RULES: dict[str, Rule] = {
     "overview": ANYONE,
+    "hide-first-steps": Rule(None, "post"),
     "sign-out": Rule(None, "post"),
     "profile": ANYONE,
     "password": ANYONE,
+    "two-step": ANYONE,
+    "start-two-step": Rule(None, "post"),
+    "confirm-two-step": Rule(None, "post"),
+    "new-recovery-codes": Rule(None, "post"),
+    "stop-two-step": Rule(None, "post"),
+    "sign-ins": ANYONE,
+    "end-other-sign-ins": Rule(None, "post"),
+    "end-sign-in": Rule(None, "post"),
     "spaces": ANYONE,
     "new-space": ANYONE,
     "space": VIEW,
+    "space-skills": VIEW,
     "network": VIEW,
     "network-apply": Rule(Action.POLICY, "post"),
     "network-test": Rule(Action.VIEW, "post"),
@@ -64,6 +74,7 @@ RULES: dict[str, Rule] = {
     "build-log": VIEW,
     "build-log-events": VIEW,
     "cancel-build": Rule(Action.OPERATE, "post"),
+    "take-up-build": Rule(Action.OPERATE, "post"),
     "retry-build": Rule(Action.BUILD, "post"),
     "apply-hint": Rule(Action.BUILD, "post"),
     "releases": ANYONE,
@@ -74,11 +85,19 @@ RULES: dict[str, Rule] = {
     "sessions": ANYONE,
     "session": VIEW,
     "run": Rule(Action.RUN, "post"),
-    "upload-input": Rule(Action.RUN, "post"),
+    "run-stream": Rule(Action.RUN, "post"),
     "remove-input": Rule(Action.RUN, "post"),
+    "show-file": Rule(Action.RUN),
+    "show-picture": Rule(Action.RUN),
     "download": Rule(Action.RUN),
+    "rename-file": Rule(Action.RUN),
+    "remove-file": Rule(Action.RUN),
+    "upload-files": Rule(Action.RUN, "post"),
+    "new-folder": Rule(Action.RUN, "post"),
     "download-all": Rule(Action.RUN),
     "pause-session": Rule(Action.OPERATE, "post"),
+    "resume-session": Rule(Action.RUN, "post"),
+    "rebuild-session": Rule(Action.RUN, "post"),
     "destroy-session": Rule(Action.RUN, "post"),
     # Of a row each is asked by itself; a run is its maker's alone (test_many_at_once.py).
     "bulk": Rule(None, "post"),
@@ -95,6 +114,10 @@ RULES: dict[str, Rule] = {
     "members": ANYONE,
     "change-member": Rule(Action.MANAGE, "post", "tenant"),
     "remove-member": Rule(Action.MANAGE, "post", "tenant"),
+    "member-security": ANYONE,
+    "sign-out-member": Rule(Action.MANAGE, "post", "tenant"),
+    "unlock-member": Rule(Action.MANAGE, "post", "tenant"),
+    "require-two-step": Rule(Action.MANAGE, "post", "member"),
     "backends": ANYONE,
     "backend": Rule(Action.VIEW, where="tenant"),
     "new-backend": ANYONE,
@@ -102,7 +125,8 @@ RULES: dict[str, Rule] = {
     "confirm-backend": Rule(Action.MANAGE, where="tenant"),
     "delete-backend": Rule(Action.MANAGE, "post", "tenant"),
     "backend-images": Rule(Action.VIEW, where="tenant"),
-    "build-template": Rule(Action.MANAGE, "post", "member"),
+    "give-up-account": Rule(Action.MANAGE, "post", "tenant"),
+    "build-template": Rule(Action.MANAGE, "post", "tenant"),
     "delete-template": Rule(Action.MANAGE, "post", "tenant"),
     "verify-backend": Rule(Action.MANAGE, "post", "tenant"),
     "verification": Rule(Action.VIEW, where="tenant"),
@@ -126,11 +150,15 @@ def address(name: str, world: World) -> str:
         "release_id": world.release.pk,
         "pk": world.session.pk,
         "backend_id": world.backend.pk,
+        "former_id": world.former.pk,
         "key_id": world.key.pk,
         "report_id": world.report.pk,
         "verification_id": world.verification.pk,
         "run_id": "blk_nobodys",
         "member_id": world.people["viewer"].memberships.get().pk,
+        "user_id": world.people["viewer"].pk,
+        "tenant_id": world.tenant.pk,
+        "sign_in_id": "sgn_of_two_step",
     }
     pattern = next(pattern for pattern in urlpatterns if pattern.name == name)
     wanted = pattern.pattern.converters
@@ -141,7 +169,13 @@ def address(name: str, world: World) -> str:
 
 
 def visit(client: Client, name: str, world: World) -> int:
-    form = {"skill": world.skill.pk, "version": world.version.pk, "role": "viewer", "after": 1, "number": 1}
+    form = {
+        "skill": world.skill.pk,
+        "version": world.version.pk,
+        "role": "viewer",
+        "after": 1,
+        "number": 1,
+    }
     response = getattr(client, RULES[name].method)(address(name, world), form)
     if response.streaming:
         response.close()
