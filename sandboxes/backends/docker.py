@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sandboxes.backends import fields
 from sandboxes.backends.e2b import E2BClient
 from sandboxes.backends.local import open_socket
 from sandboxes.client import SandboxClient
@@ -15,7 +16,7 @@ from sandboxes.registry import setting
 from sandboxes.wire.client import WireSettings
 from sandboxes.wire.envd import Addressing
 from sandboxes.wire.failures import Service
-from sandboxes.wire.transport import Dial
+from sandboxes.words import gettext_noop as _
 
 __all__ = ["DEFAULT_SOCKET", "Settings", "open_client"]
 
@@ -26,27 +27,28 @@ _MEND = "start it with “python -m sandboxes.sandboxd serve --engine docker”"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     socket: str = setting(
-        label="Socket",
-        help=f"Path of sandboxd's unix socket. Leave empty for {DEFAULT_SOCKET}, or if a URL is set.",
+        label=_("Socket"),
+        help=_(
+            "Path of sandboxd's unix socket. Leave empty for the usual one, or if a URL is set."
+        ),
         identity=True,
         place=True,
         default="",
     )
     url: str = setting(
-        label="URL",
-        help="Of a sandboxd on another machine, instead of the socket.",
+        label=_("URL"),
+        help=_("Of a sandboxd on another machine, instead of the socket."),
         identity=True,
         place=True,
         default="",
     )
-    api_key: str = setting(
-        label="API key", help="That sandboxd's key.", secret=True, identity=True, default=""
-    )
-    ca_pem: str = setting(
-        label="CA certificate",
-        help="PEM text of the CA that signed its certificate, if the system doesn't trust it.",
-        default="",
-    )
+    api_key: str = fields.optional_api_key("That sandboxd's key.")
+    ca_pem: str = fields.ca_pem()
+    allow_private: bool = fields.allow_private()
+
+    def urls(self) -> tuple[str, ...]:
+        """What is dialled, for the guard to judge before it is saved."""
+        return (self.url,) if self.url else ()
 
 
 async def open_client(settings: Settings) -> SandboxClient:
@@ -57,7 +59,9 @@ async def open_client(settings: Settings) -> SandboxClient:
     if settings.socket:
         raise InvalidRequest("Give either the socket or the URL of sandboxd, not both.")
     url = settings.url.rstrip("/")
-    dial = Dial(ca_pem=settings.ca_pem or None)
+    dial = fields.guarded_dial(
+        settings.urls(), ca_pem=settings.ca_pem, allow_private=settings.allow_private
+    )
     wire = WireSettings(
         service=Service(
             provider="docker", place=f"sandboxd at {url}", mend=_MEND, own_sentences=True

@@ -18,6 +18,7 @@ from sandboxes.wire.client import WireSettings
 from sandboxes.wire.envd import Addressing
 from sandboxes.wire.failures import Service
 from sandboxes.wire.transport import Dial
+from sandboxes.words import gettext_noop as _
 
 __all__ = ["DEFAULT_SOCKET", "Settings", "open_client", "open_socket"]
 
@@ -30,8 +31,8 @@ _URL = "http://sandboxd"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     socket: str = setting(
-        label="Socket",
-        help=f"Path of sandboxd's unix socket. Leave empty for ${_SOCKET_VARIABLE} or {DEFAULT_SOCKET}.",
+        label=_("Socket"),
+        help=_("Path of sandboxd's unix socket. Leave empty for the one of this machine."),
         identity=True,
         place=True,
         default="",

@@ -31,6 +31,7 @@ class BackendForm(forms.Form):
         self._stored = backend.secrets if backend is not None else {}
         self._settings = fields_of(provider)
         self.fields["name"].label = _("Name")
+        self.fields["name"].help_text = _("As people call it; it can change later.")
         for field in self._settings:
             self.fields[field.name] = self._field(field)
             if field.secret and self._stored.get(field.name) and not field.required:

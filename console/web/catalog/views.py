@@ -66,6 +66,7 @@ class UploadForm(forms.Form):
     )
     text = forms.CharField(
         label=gettext_lazy("Or paste a SKILL.md"),
+        help_text=gettext_lazy("For a skill that is only this file, without scripts."),
         required=False,
         widget=forms.Textarea(attrs={"rows": 6, "class": "code", "spellcheck": "false"}),
     )

@@ -49,6 +49,7 @@ class KeyForm(forms.Form):
         choices=SCOPE_CHOICES,
         initial=[Action.VIEW.value, Action.RUN.value],
         widget=forms.CheckboxSelectMultiple,
+        help_text=gettext_lazy("Give it no more than it needs; you can't give what you don't have."),
     )
     kind = forms.ChoiceField(
         label=gettext_lazy("Form"),
@@ -56,6 +57,7 @@ class KeyForm(forms.Form):
             ("sky", gettext_lazy("Skillyard (sky_…)")),
             ("e2b", gettext_lazy("For E2B clients (e2b_…)")),
         ],
+        help_text=gettext_lazy("Both forms may do the same; some E2B clients accept only theirs."),
     )
     lifetime = forms.ChoiceField(
         label=gettext_lazy("Expires"),
@@ -67,6 +69,7 @@ class KeyForm(forms.Form):
             ("365", gettext_lazy("in a year")),
             ("", gettext_lazy("never")),
         ],
+        help_text=gettext_lazy("An expired key is refused; make the next one before."),
     )
 
     def __init__(self, data: Any, *, principal: Principal) -> None:
@@ -76,6 +79,7 @@ class KeyForm(forms.Form):
             required=False,
             label=_("Space"),
             empty_label=_("The whole tenant"),
+            help_text=_("The key reaches this space only, or all of them."),
         )
 
 

@@ -21,14 +21,26 @@ from sandboxes.errors import Conflict, InvalidRequest
 
 
 class MemberForm(forms.Form):
-    username = forms.CharField(label=gettext_lazy("User name"), max_length=150)
+    username = forms.CharField(
+        label=gettext_lazy("User name"),
+        max_length=150,
+        help_text=gettext_lazy("What they sign in with. Who has an account keeps it, and their password."),
+    )
     password = forms.CharField(
         label=gettext_lazy("Password"),
         required=False,
         widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),
         help_text=gettext_lazy("For a new person; leave it empty for one who exists."),
     )
-    role = forms.ChoiceField(label=gettext_lazy("Role"), choices=Role.choices, initial=Role.VIEWER)
+    role = forms.ChoiceField(
+        label=gettext_lazy("Role"),
+        choices=Role.choices,
+        initial=Role.VIEWER,
+        help_text=gettext_lazy(
+            "Viewers look, operators use and destroy sessions, owners also build and edit the network "
+            "policy, admins do everything, auditors read the audit log."
+        ),
+    )
     space = forms.ModelChoiceField(
         Space.objects.none(), required=False, label=gettext_lazy("Space")
     )
@@ -40,6 +52,7 @@ class MemberForm(forms.Form):
             required=False,
             label=_("Space"),
             empty_label=_("The whole tenant"),
+            help_text=_("The role holds in this space only, or in all of them."),
         )
 
 

@@ -32,7 +32,9 @@ class SpaceForm(forms.ModelForm):  # type: ignore[type-arg]
             "base_template": gettext_lazy("Base template"),
         }
         help_texts = {
+            "name": gettext_lazy("As people call it; it can change later."),
             "slug": gettext_lazy("For addresses and the API: lower-case letters, digits, hyphens."),
+            "description": gettext_lazy("What it is for, in one line."),
             "base_template": gettext_lazy("What sandboxes start from before the first release."),
         }
 
@@ -124,6 +126,21 @@ class SettingsForm(forms.ModelForm):  # type: ignore[type-arg]
             "base_template": gettext_lazy("Base template"),
             "rollout": gettext_lazy("Running sessions move to a new release or policy"),
             "idle_timeout_s": gettext_lazy("Idle time until a sandbox is paused, in seconds"),
+        }
+        help_texts = {
+            "name": gettext_lazy("As people call it; addresses and the API use the short name."),
+            "description": gettext_lazy("What it is for, in one line."),
+            "base_template": gettext_lazy(
+                "What sandboxes start from before the first release, and clean builds always."
+            ),
+            "rollout": gettext_lazy(
+                "Never in the middle of a turn. The move gives a session a new sandbox: attachments come "
+                "back, other files don't."
+            ),
+            "idle_timeout_s": gettext_lazy(
+                "A paused sandbox costs little and wakes by itself; where the backend can't pause, it is "
+                "rebuilt at its next use."
+            ),
         }
 
     def clean_env(self) -> dict[str, str]:

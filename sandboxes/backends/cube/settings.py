@@ -6,17 +6,17 @@ import ipaddress
 from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
+from sandboxes.backends import fields
 from sandboxes.backends.cube.client import CAPABILITIES, CubeClient
 from sandboxes.backends.cube.control import CubeControl
 from sandboxes.backends.cube.failures import LOST_CODES
 from sandboxes.client import SandboxClient
 from sandboxes.errors import InvalidRequest
 from sandboxes.registry import setting
-from sandboxes.urlguard import UrlGuard, check_url
 from sandboxes.wire.client import WireClient, WireSettings
 from sandboxes.wire.envd import Addressing
 from sandboxes.wire.failures import Service
-from sandboxes.wire.transport import Dial
+from sandboxes.words import gettext_noop as _
 
 __all__ = ["Settings", "open_client"]
 
@@ -27,57 +27,41 @@ _ENVD_VERSION = "0.2.0"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     api_url: str = setting(
-        label="API URL",
-        help="CubeAPI, such as https://cube.example.com:3000.",
+        label=_("API URL"),
+        help=_("CubeAPI, such as https://cube.example.com:3000."),
         identity=True,
         place=True,
     )
     proxy_url: str = setting(
-        label="Proxy URL",
-        help="CubeProxy, which leads to the sandboxes. It is dialled whatever the DNS says.",
+        label=_("Proxy URL"),
+        help=_("CubeProxy, which leads to the sandboxes. It is dialled whatever the DNS says."),
         identity=True,
     )
     sandbox_domain: str = setting(
-        label="Sandbox domain",
-        help="The proxy knows sandboxes by host names under it.",
+        label=_("Sandbox domain"),
+        help=_("The proxy knows sandboxes by host names under it."),
         identity=True,
         default="cube.app",
     )
-    api_key: str = setting(
-        label="API key",
-        help="Leave empty if the cluster asks for none.",
-        secret=True,
-        identity=True,
-        default="",
-    )
-    template: str = setting(
-        label="Base template", help="Id or alias of the template to start from.", default="base"
-    )
+    api_key: str = fields.optional_api_key("Leave empty if the cluster asks for none.")
+    template: str = fields.template()
     dns_servers: str = setting(
-        label="DNS servers",
-        help="Addresses that sandboxes resolve names at, one a line. While only listed names may be "
-        "reached, these are let through, or no name could be.",
+        label=_("DNS servers"),
+        help=_(
+            "Addresses that sandboxes resolve names at, one a line. While only listed names may be "
+            "reached, these are let through, or no name could be."
+        ),
         multiline=True,
         default="",
     )
     http_timeout_s: float = setting(
-        label="Time limit of a call",
-        help="In seconds. The cluster's own limit is 30.",
+        label=_("Time limit of a call"),
+        help=_("In seconds. The cluster's own limit is 30."),
         minimum=1,
         default=35.0,
     )
-    ca_pem: str = setting(
-        label="CA certificate",
-        help="PEM text of the CA that signed the cluster's certificates, if the system doesn't trust it.",
-        multiline=True,
-        default="",
-    )
-    allow_private: bool = setting(
-        label="Allow private addresses",
-        help="For a cluster inside your own network.",
-        identity=True,
-        default=False,
-    )
+    ca_pem: str = fields.ca_pem()
+    allow_private: bool = fields.allow_private()
 
     def urls(self) -> tuple[str, ...]:
         """What is dialled, for the guard to judge before it is saved."""
@@ -119,14 +103,12 @@ async def open_client(settings: Settings) -> SandboxClient:
 
 def wire_settings(settings: Settings) -> WireSettings:
     """Raises InvalidRequest for a URL that may not be called."""
-    for url in settings.urls():
-        check_url(url, allow_private=settings.allow_private)
+    dial = fields.guarded_dial(
+        settings.urls(), ca_pem=settings.ca_pem, allow_private=settings.allow_private
+    )
     proxy = urlsplit(settings.proxy_url)
     port = proxy.port or (443 if proxy.scheme == "https" else 80)
     host = f"[{proxy.hostname}]" if ":" in (proxy.hostname or "") else proxy.hostname
-    dial = Dial(
-        ca_pem=settings.ca_pem or None, guard=UrlGuard(allow_private=settings.allow_private)
-    )
     api_url = settings.api_url.rstrip("/")
     return WireSettings(
         service=Service(

@@ -4,56 +4,49 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sandboxes.backends import fields
 from sandboxes.backends.e2b.client import E2BClient
 from sandboxes.client import SandboxClient
 from sandboxes.registry import setting
-from sandboxes.urlguard import UrlGuard, check_url
 from sandboxes.wire.client import WireSettings
 from sandboxes.wire.envd import Addressing
 from sandboxes.wire.failures import Service
-from sandboxes.wire.transport import Dial
+from sandboxes.words import gettext_noop as _
 
 __all__ = ["Settings", "open_client"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    api_key: str = setting(label="API key", secret=True, identity=True)
+    api_key: str = setting(
+        label=_("API key"),
+        help=_("The account's key. It stays here: no sandbox ever sees it."),
+        secret=True,
+        identity=True,
+    )
     api_url: str = setting(
-        label="API URL",
-        help="Leave empty for https://api.DOMAIN.",
+        label=_("API URL"),
+        help=_("Leave empty for https://api.DOMAIN."),
         identity=True,
         place=True,
         default="",
     )
     domain: str = setting(
-        label="Domain",
-        help="Sandboxes are reached under it.",
+        label=_("Domain"),
+        help=_("Sandboxes are reached under it."),
         identity=True,
         place=True,
         default="e2b.app",
     )
     sandbox_url: str = setting(
-        label="Sandbox URL",
-        help="One URL for the data plane of all sandboxes. Leave empty for a host name each.",
+        label=_("Sandbox URL"),
+        help=_("One URL for the data plane of all sandboxes. Leave empty for a host name each."),
         identity=True,
         default="",
     )
-    template: str = setting(
-        label="Base template", help="Name or id of the template to start from.", default="base"
-    )
-    ca_pem: str = setting(
-        label="CA certificate",
-        help="PEM text of the CA that signed the server's certificate, if the system doesn't trust it.",
-        default="",
-        multiline=True,
-    )
-    allow_private: bool = setting(
-        label="Allow private addresses",
-        help="Only for a server inside your own network.",
-        identity=True,
-        default=False,
-    )
+    template: str = fields.template()
+    ca_pem: str = fields.ca_pem()
+    allow_private: bool = fields.allow_private()
 
     def urls(self) -> tuple[str, ...]:
         """What is dialled, for the guard to judge before it is saved."""
@@ -67,10 +60,8 @@ class Settings:
 async def open_client(settings: Settings) -> SandboxClient:
     """Asks the server once, which routes it has and whether it is a sandboxd."""
     api_url = settings.control_url
-    for url in settings.urls():
-        check_url(url, allow_private=settings.allow_private)
-    dial = Dial(
-        ca_pem=settings.ca_pem or None, guard=UrlGuard(allow_private=settings.allow_private)
+    dial = fields.guarded_dial(
+        settings.urls(), ca_pem=settings.ca_pem, allow_private=settings.allow_private
     )
     wire = WireSettings(
         service=Service(
