@@ -10,7 +10,7 @@ from typing import Any, get_type_hints
 from console.fleet.models import Backend
 from sandboxes import registry
 from sandboxes.errors import InvalidRequest
-from sandboxes.urlguard import UrlGuard, check_url
+from sandboxes.urlguard import UrlGuard
 
 __all__ = ["MASK", "Connection", "Field", "check_urls", "fields_of", "masked", "read"]
 
@@ -143,14 +143,10 @@ def _typed(field: Field, value: Any) -> Any:
 async def check_urls(connection: Connection) -> None:
     """Resolve and judge every address that this backend would call. Raises UrlRefused."""
     settings = registry.settings_type(connection.provider)(**connection.values)
-    urls = getattr(settings, "urls", None)
-    allow_private = bool(getattr(settings, "allow_private", False))
-    if urls is None:
-        if url := getattr(settings, "url", ""):
-            check_url(url, allow_private=True)
-        return
-    for url in urls():
-        await UrlGuard(allow_private=allow_private).check(url)
+    if (urls := getattr(settings, "urls", None)) is not None:
+        guard = UrlGuard(allow_private=settings.allow_private)
+        for url in urls():
+            await guard.check(url)
 
 
 def masked(backend: Backend) -> dict[str, Any]:

@@ -53,6 +53,11 @@ def add_serve_command(subparsers: argparse._SubParsersAction[argparse.ArgumentPa
         "--docker-tls-dir", type=Path, metavar="DIR", help="holds ca.pem, cert.pem and key.pem"
     )
     parser.add_argument(
+        "--docker-allow-private",
+        action="store_true",
+        help="--docker-host may have a private address, in your own network",
+    )
+    parser.add_argument(
         "--templates-dir", type=Path, default=default_templates_dir(), metavar="DIR"
     )
     parser.add_argument("--socket", type=Path, default=Path(socket_path), metavar="PATH")
@@ -138,8 +143,13 @@ def make_engine(args: argparse.Namespace) -> Engine:
     if args.engine == "docker":
         from sandboxes.sandboxd.engines.docker.api import DEFAULT_URL, DockerHost
         from sandboxes.sandboxd.engines.docker.engine import DockerEngine
+        from sandboxes.urlguard import UrlGuard
 
-        host = DockerHost(url=args.docker_host or DEFAULT_URL, tls_dir=args.docker_tls_dir)
+        host = DockerHost(
+            url=args.docker_host or DEFAULT_URL,
+            tls_dir=args.docker_tls_dir,
+            guard=UrlGuard(allow_private=args.docker_allow_private),
+        )
         return DockerEngine(data_dir=args.data_dir, templates_dir=args.templates_dir, host=host)
     from sandboxes.sandboxd.engines.runc.engine import RuncEngine
     from sandboxes.sandboxd.engines.runc.rootless import holder

@@ -9,16 +9,18 @@ import math
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import httpx
 
-from sandboxes.backends.cube.control import CubeControl, Features
+from sandboxes.backends.cube.control import CubeControl, Features, new_sandbox
 from sandboxes.backends.cube.images import CubeSnapshots, CubeTemplates
 from sandboxes.backends.cube.marks import MARK_KEY, NEVER, Mark, refuse_mounts
 from sandboxes.backends.cube.memory import Memory
+from sandboxes.backends.cube.protocol import CubeProtocol
 from sandboxes.backends.cube.waiting import Patience, Waiter
 from sandboxes.backends.e2b import E2B_CAPABILITIES, E2BClient
-from sandboxes.client import NetworkControl, Pausing, ProtocolAccess
+from sandboxes.client import NetworkControl, Pausing
 from sandboxes.errors import (
     Capacity,
     Conflict,
@@ -86,10 +88,7 @@ class CubeClient(E2BClient):
         self._templates = CubeTemplates(control)  # type: ignore[assignment]
         self._pausing = _Pausing(self)  # type: ignore[assignment]
         self._network = _Network(self)  # type: ignore[assignment]
-
-    @property
-    def protocol(self) -> ProtocolAccess | None:
-        return None  # its create and connect have other bodies than E2B's
+        self._protocol = CubeProtocol(self, self._wire)
 
     @property
     def control(self) -> CubeControl:
@@ -105,26 +104,36 @@ class CubeClient(E2BClient):
     # Create
 
     async def create(self, request: CreateRequest) -> Sandbox:
+        return (await self.make(request, {}))[0]
+
+    async def make(
+        self, request: CreateRequest, more: Mapping[str, Any]
+    ) -> tuple[Sandbox, Mapping[str, Any]]:
+        """Create it, with `more` in the request's `lifecycle` and `network`; and the cluster's own answer."""
         refuse_mounts(request.metadata, self.provider)
         mark = Mark.of(request, math.ceil(request.timeout.timeout_s))
-        marked = replace(
-            request,
-            network=self.policy(request.network),
-            metadata={**request.metadata, MARK_KEY: str(mark)},
+        body = new_sandbox(
+            replace(
+                request,
+                network=self.policy(request.network),
+                metadata={**request.metadata, MARK_KEY: str(mark)},
+            )
         )
+        for name, extra in more.items():
+            body[name] = {**body[name], **extra}
         try:
-            made = await self._control.create(marked)
+            reply = await self._control.create_by(body)
         except (TimedOut, Unavailable):
             await self._undo(mark)
             raise
-        made = replace(made, metadata=dict(request.metadata))
+        made = self._control.made(reply, request)
         self._tokens.keep(made.id, made.traffic_token)
         try:
             await self.ready(made, op="create")
         except BaseException:
             await self._discard(made.id)
             raise
-        return made
+        return made, reply
 
     def policy(self, policy: NetworkPolicy) -> NetworkPolicy:
         """With a way to the DNS servers, where names are allowed and everything else is not."""
@@ -342,10 +351,12 @@ class CubeClient(E2BClient):
                 if isinstance(error, TimedOut) or not await waiter.again(error.retry_after_s):
                     raise
 
-    async def set_policy(self, sandbox_id: str, policy: NetworkPolicy) -> None:
+    async def set_policy(
+        self, sandbox_id: str, policy: NetworkPolicy, *, inbound_as_it_is: bool = False
+    ) -> None:
         detail = await self._control.detail(sandbox_id, op="update network")
         mark = Mark.read(detail.get("metadata") or {})
-        if mark is not None and mark.inbound != policy.inbound:
+        if not inbound_as_it_is and mark is not None and mark.inbound != policy.inbound:
             raise Unsupported(
                 "The inbound switch of a running sandbox cannot be changed at Cube; start a new sandbox "
                 "with the new policy.",

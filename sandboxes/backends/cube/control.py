@@ -84,9 +84,16 @@ class CubeControl(ControlPlane):
     # Sandboxes
 
     async def create(self, request: CreateRequest) -> Sandbox:
-        body = new_sandbox(request)
-        about = f"“{request.template}”"
-        reply = await self._json("create", "POST", "/sandboxes", body, about=about)
+        reply = await self.create_by(new_sandbox(request))
+        return self.made(reply, request)
+
+    async def create_by(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        """With a body that may hold more than the contract has words for."""
+        about = f"“{body['templateID']}”"
+        reply = await self._json("create", "POST", "/sandboxes", dict(body), about=about)
+        return self.object("create", reply)
+
+    def made(self, reply: Mapping[str, Any], request: CreateRequest) -> Sandbox:
         return self._sandbox("create", reply, metadata=dict(request.metadata))
 
     async def connect(
@@ -107,6 +114,14 @@ class CubeControl(ControlPlane):
     async def list_sandboxes(
         self, *, metadata: Mapping[str, str], states: Collection[SandboxState]
     ) -> AsyncIterator[SandboxInfo]:
+        for item in await self.everything():
+            info = self._info("list", item)
+            if states and info.state not in states:
+                continue
+            if all(info.metadata.get(name) == value for name, value in metadata.items()):
+                yield info
+
+    async def everything(self) -> list[Mapping[str, Any]]:
         """All in one page: page tokens are ignored there, and filters are applied after the page is cut,
         or wrongly. A full page may be a cut one, so it is asked for again with more room."""
         limit = _FIRST_LIMIT
@@ -119,12 +134,7 @@ class CubeControl(ControlPlane):
                     op="list",
                 )
             limit *= 4
-        for item in page:
-            info = self._info("list", item)
-            if states and info.state not in states:
-                continue
-            if all(info.metadata.get(name) == value for name, value in metadata.items()):
-                yield info
+        return [self.object("list", item) for item in page]
 
     async def _page(self, limit: int) -> list[Any]:
         reply = await self._json("list", "GET", "/v2/sandboxes", params={"limit": str(limit)})

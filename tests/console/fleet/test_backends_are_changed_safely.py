@@ -159,6 +159,17 @@ def test_addresses_are_judged_when_saved() -> None:
                 actor=SYSTEM,
             )
     assert not Backend.objects.exists()
+    for url in ("http://169.254.169.254", "http://10.0.0.1:8080", "tcp://10.0.0.1:2376"):
+        with pytest.raises(UrlRefused):
+            add(tenant=tenant, name="D", provider="docker", values={"url": url}, actor=SYSTEM)
+    with pytest.raises(UrlRefused, match="never called"):
+        add(
+            tenant=tenant,
+            name="D",
+            provider="docker",
+            values={"url": "http://169.254.169.254", "allow_private": True},
+            actor=SYSTEM,
+        )
     private = {**CUBE, "proxy_url": "http://10.0.0.1", "allow_private": True, "api_key": "s3cret"}
     made = add(tenant=tenant, name="C", provider="cube", values=private, actor=SYSTEM)
     assert made.secrets == {"api_key": "s3cret"}

@@ -96,7 +96,13 @@ def sandboxd(
     if reason := daemons.why_not():
         pytest.skip(reason)
     dockerd, url = remote_dockerd
-    options = ("--docker-host", url, "--docker-tls-dir", str(certificates))
+    options = (
+        "--docker-host",
+        url,
+        "--docker-tls-dir",
+        str(certificates),
+        "--docker-allow-private",
+    )
     with daemons.start(options=("--engine", "docker", *options)) as daemon:
         yield daemon
         daemon.stop()

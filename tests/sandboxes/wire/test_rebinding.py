@@ -180,3 +180,14 @@ async def test_the_e2b_backend_is_guarded(inside: Listener) -> None:
         )
     assert not caught.value.gone
     assert inside.connections == 0
+
+
+async def test_the_docker_backend_is_guarded(inside: Listener) -> None:
+    url = f"http://127.0.0.1:{inside.port}"
+    with pytest.raises(UrlRefused, match="allow private"):
+        await registry.open_client("docker", {"url": url})
+    assert inside.connections == 0
+    with pytest.raises(SandboxError) as caught:
+        await registry.open_client("docker", {"url": url, "allow_private": True})
+    assert not isinstance(caught.value, UrlRefused)
+    assert inside.connections > 0

@@ -12,7 +12,7 @@ import json
 import os
 import ssl
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -32,6 +32,8 @@ from sandboxes.errors import (
     Unsupported,
 )
 from sandboxes.sandboxd.engines.base import WindowSize
+from sandboxes.sandboxd.engines.docker.dialing import GuardedConnector
+from sandboxes.urlguard import UrlGuard, UrlRefused, check_url
 
 __all__ = ["DEFAULT_URL", "Api", "DockerHost", "ExecStream"]
 
@@ -47,10 +49,12 @@ _TLS_FILES = ("ca.pem", "cert.pem", "key.pem")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DockerHost:
-    """`unix://PATH`, or `tcp://HOST:PORT` with the folder of ca.pem, cert.pem and key.pem."""
+    """`unix://PATH`, or `tcp://HOST:PORT` with the folder of ca.pem, cert.pem and key.pem. `guard` judges
+    the addresses of the latter: private ones need to be allowed."""
 
     url: str = DEFAULT_URL
     tls_dir: Path | None = None
+    guard: UrlGuard = field(default_factory=UrlGuard)
 
     @property
     def socket(self) -> Path | None:
@@ -74,11 +78,20 @@ class DockerHost:
                 f"{self.url} needs TLS, or anyone on the way could take over its host; give "
                 f"--docker-tls-dir with {', '.join(_TLS_FILES)}."
             )
+        url = f"https://{parts.netloc}"
+        try:
+            check_url(url, allow_private=self.guard.allow_private)
+        except UrlRefused as error:
+            raise self.refused(error) from error
         return aiodocker.Docker(
-            url=f"https://{parts.netloc}",
-            ssl_context=_tls(self.tls_dir),
+            url=url,
+            connector=GuardedConnector(self.guard, ssl=_tls(self.tls_dir)),
             timeout=_CALL_TIMEOUT,
         )
+
+    def refused(self, error: UrlRefused) -> UrlRefused:
+        hint = "" if self.guard.allow_private else " (--docker-allow-private)"
+        return UrlRefused(f"{self.url} is not dialled. {error.message.rstrip('.')}{hint}.")
 
 
 def _tls(folder: Path) -> ssl.SSLContext:
@@ -105,7 +118,9 @@ class Api:
         self._docker = host.open()
 
     async def aclose(self) -> None:
+        connector = self._docker.connector
         await self._docker.close()
+        await connector.close()
 
     async def info(self) -> dict[str, Any]:
         """What the engine says of itself. Unsupported if it is too old."""
@@ -280,6 +295,8 @@ class Api:
             yield
         except aiodocker.DockerError as error:
             raise self._translated(error) from error
+        except UrlRefused as error:
+            raise self._host.refused(error) from error
         except TimeoutError as error:
             raise TimedOut(
                 f"Docker at {self._host.url} did not answer in time; see whether it hangs."

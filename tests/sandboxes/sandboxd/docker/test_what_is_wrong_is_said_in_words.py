@@ -62,13 +62,13 @@ async def test_no_address(url: str) -> None:
 
 
 async def test_a_remote_engine_needs_tls() -> None:
-    error = await refusal(DockerHost(url="tcp://192.0.2.1:2376"))
+    error = await refusal(DockerHost(url="tcp://203.0.113.1:2376"))
     assert isinstance(error, InvalidRequest)
     assert "--docker-tls-dir" in error.message
 
 
 async def test_tls_files_are_missing_or_wrong(tmp_path: Path) -> None:
-    host = DockerHost(url="tcp://192.0.2.1:2376", tls_dir=tmp_path)
+    host = DockerHost(url="tcp://203.0.113.1:2376", tls_dir=tmp_path)
     assert "one is missing" in (await refusal(host)).message
     for name in ("ca.pem", "cert.pem", "key.pem"):
         (tmp_path / name).write_text("nonsense")
