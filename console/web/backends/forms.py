@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 from django import forms
@@ -10,6 +11,8 @@ from django.utils.translation import gettext as _
 
 from console.fleet.connection import Field, fields_of
 from console.fleet.models import Backend
+from console.fleet.prices import checked_price
+from sandboxes.errors import InvalidRequest
 
 __all__ = ["BackendForm"]
 
@@ -26,7 +29,12 @@ class BackendForm(forms.Form):
     ) -> None:
         initial: dict[str, Any] = {}
         if backend is not None:
-            initial = {"name": backend.name, **backend.settings}
+            initial = {
+                "name": backend.name,
+                "hourly_cost": backend.hourly_cost,
+                "currency": backend.currency,
+                **backend.settings,
+            }
         super().__init__(data, initial=initial)
         self._stored = backend.secrets if backend is not None else {}
         self._settings = fields_of(provider)
@@ -37,6 +45,29 @@ class BackendForm(forms.Form):
             if field.secret and self._stored.get(field.name) and not field.required:
                 label = _("Remove the stored %(what)s") % {"what": field.label}
                 self.fields[_CLEAR + field.name] = forms.BooleanField(required=False, label=label)
+
+        self.fields["hourly_cost"] = forms.DecimalField(
+            label=_("What one sandbox costs an hour"),
+            help_text=_("For estimates of what idle sandboxes cost; paused ones count in full."),
+            required=False,
+            min_value=Decimal(0),
+            max_digits=10,
+            decimal_places=4,
+        )
+        self.fields["currency"] = forms.CharField(
+            label=_("Currency"),
+            help_text=_("Three letters, such as USD or CNY."),
+            required=False,
+            max_length=3,
+        )
+
+    def clean(self) -> dict[str, Any]:
+        data = super().clean() or self.cleaned_data
+        try:
+            checked_price(data.get("hourly_cost"), data.get("currency", ""))
+        except InvalidRequest as error:
+            self.add_error("currency", error.message)
+        return data
 
     def _field(self, field: Field) -> forms.Field:
         label, help_text = _(field.label), _(field.help) if field.help else ""

@@ -67,6 +67,7 @@ def build(request: ConsoleRequest, build_id: str) -> HttpResponse:
         {
             "build": row,
             "stages": stages(row),
+            "stuck": services.stuck(row),
             "items": row.items.select_related("version__skill"),
             "last_lines": list(row.log.order_by("-id")[:12])[::-1] if row.error else [],
             "serving": row.space.current_release,
@@ -91,7 +92,7 @@ def install(request: ConsoleRequest, space_id: str) -> HttpResponse:
     ).select_related("skill")
     if not chosen:
         messages.warning(request, _("Choose at least one skill to install."))
-        return redirect("web:space", space.pk)
+        return redirect("web:space-skills", space.pk)
     row = services.request_build(space=space, actor=request.principal.actor, add=chosen)
     return redirect("web:build", row.pk)
 
@@ -111,6 +112,15 @@ def cancel(request: ConsoleRequest, build_id: str) -> HttpResponse:
     row = _build(request, build_id, Action.OPERATE)
     services.cancel_build(build=row, actor=request.principal.actor)
     messages.info(request, _("The build is being stopped; what serves now keeps serving."))
+    return redirect("web:build", row.pk)
+
+
+@require_POST
+def take_up(request: ConsoleRequest, build_id: str) -> HttpResponse:
+    """Not to wait for the sweep."""
+    row = _build(request, build_id, Action.OPERATE)
+    services.take_up(build=row, actor=request.principal.actor)
+    messages.info(request, _("It is handed to a worker; if none runs, start one."))
     return redirect("web:build", row.pk)
 
 

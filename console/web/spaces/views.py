@@ -57,7 +57,7 @@ def new_space(request: ConsoleRequest) -> HttpResponse:
             form.add_error(None, str(error) if isinstance(error, InvalidRequest) else error)
         else:
             messages.success(request, _("The space is made. Install skills in it now."))
-            return redirect("web:space", space.pk)
+            return redirect("web:space-skills", space.pk)
     return page(
         request,
         "form_page.html",
@@ -73,7 +73,7 @@ def new_space(request: ConsoleRequest) -> HttpResponse:
     )
 
 
-def space(request: ConsoleRequest, space_id: str) -> HttpResponse:
+def skills(request: ConsoleRequest, space_id: str) -> HttpResponse:
     """The skills of a space: what its release carries, and what could be added."""
     row = request.principal.space(space_id, Action.VIEW)
     release = row.current_release
