@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, cast
 
 import django_filters
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
@@ -12,6 +12,7 @@ from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import (
     OpenApiParameter,
     OpenApiResponse,
+    PolymorphicProxySerializer,
     extend_schema,
     extend_schema_field,
     inline_serializer,
@@ -21,7 +22,15 @@ from rest_framework.authentication import BaseAuthentication
 
 from console.api.errors import KINDS
 
-__all__ = ["ApiSchema", "ErrorSerializer", "Media", "filters_of", "operation", "parameter"]
+__all__ = [
+    "ApiSchema",
+    "ErrorSerializer",
+    "Media",
+    "event_stream",
+    "filters_of",
+    "operation",
+    "parameter",
+]
 
 F = TypeVar("F", bound=Callable[..., Any])
 Body = type[serializers.BaseSerializer[Any]]
@@ -54,6 +63,11 @@ class Failed(serializers.BooleanField):
     pass
 
 
+@extend_schema_field({"type": "object", "maxProperties": 0})
+class Nothing(serializers.DictField):
+    pass
+
+
 class FailureSerializer(serializers.Serializer[Any]):
     success = Failed()
     error = ErrorSerializer()
@@ -61,6 +75,34 @@ class FailureSerializer(serializers.Serializer[Any]):
 
 class Media(str):
     """A response that is no JSON: its media type."""
+
+
+def event_stream(
+    name: str, events: Mapping[str, Body | None], *, with_id: Sequence[str] = ()
+) -> PolymorphicProxySerializer:
+    """One event of a stream, as this version of OpenAPI can say it: an object of its name, its data as JSON
+    (`{}` where that is None) and, for those in `with_id`, its id. Each is a component of its own, told apart
+    by `event`."""
+    described = {}
+    for event, data in events.items():
+        fields: dict[str, Any] = {"event": _constant(event)(), "data": (data or Nothing)()}
+        if event in with_id:
+            fields["id"] = serializers.CharField(help_text="Send it back as Last-Event-ID.")
+        described[event] = inline_serializer(f"{name}{event.title()}Event", fields)
+    return PolymorphicProxySerializer(
+        component_name=f"{name}Event",
+        serializers=cast(Any, described),
+        resource_type_field_name="event",
+    )
+
+
+def _constant(word: str) -> Callable[[], serializers.ChoiceField]:
+    @extend_schema_field({"type": "string", "enum": [word]})
+    class Constant(serializers.ChoiceField):
+        def __init__(self) -> None:
+            super().__init__(choices=[word])
+
+    return Constant
 
 
 class KeyInHeader(BaseAuthentication):
@@ -125,6 +167,40 @@ IDEMPOTENCY = parameter(
 )
 
 
+RETRY_AFTER = OpenApiParameter(
+    "Retry-After",
+    int,
+    "header",
+    description="Come again after so many seconds.",
+    response=[429, 503],
+)
+
+
+def _quota_fields(status: int) -> list[OpenApiParameter]:
+    """After draft-ietf-httpapi-ratelimit-headers-10."""
+    return [
+        OpenApiParameter(
+            "RateLimit-Policy",
+            str,
+            "header",
+            description=(
+                'The limits that hold, such as `"exec";q=500;w=10`: q at once, and again after w seconds; or '
+                '`"running";q=1000;qu="concurrent-requests"`.'
+            ),
+            response=[status, 429],
+        ),
+        OpenApiParameter(
+            "RateLimit",
+            str,
+            "header",
+            description=(
+                'What is left of them, such as `"exec";r=499;t=1`: r more, and one more after t seconds.'
+            ),
+            response=[status, 429],
+        ),
+    ]
+
+
 def operation(
     operation_id: str,
     summary: str,
@@ -135,17 +211,19 @@ def operation(
     status: int = 200,
     many: bool = False,
     listed: bool = False,
-    events: bool = False,
+    events: PolymorphicProxySerializer | None = None,
     errors: Sequence[int] = (),
     parameters: Sequence[OpenApiParameter] = (),
     filters: type[django_filters.FilterSet] | None = None,
     description: str = "",
     also: Mapping[int, str] | None = None,
     idempotent: bool = False,
+    limited: bool = False,
     path_errors: bool = True,
 ) -> Callable[[F], F]:
-    """`many` is a page of `response`, `listed` all of them at once; `events` says that it also comes as server-sent events; `also` has
-    further answers without a body."""
+    """`limited` says that its answers tell of a rate limit. `many` is a page of `response`, `listed` all of them at once; `events` (of
+    `event_stream`) says that it also comes as server-sent events; `also` has further answers without a
+    body."""
     answers: dict[Any, Any] = dict(
         _success(operation_id, response, status, many=many, listed=listed, events=events)
     )
@@ -159,7 +237,13 @@ def operation(
     if filters is not None:
         answers[422] = OpenApiResponse(FailureSerializer, description=_MEANING[422])
         parameters = [*filters_of(filters), *parameters]
-    extra = [*(PAGING if many else ()), *((IDEMPOTENCY,) if idempotent else ()), *parameters]
+    extra = [
+        *(PAGING if many else ()),
+        *((IDEMPOTENCY,) if idempotent else ()),
+        *parameters,
+        RETRY_AFTER,
+        *(_quota_fields(status) if limited else ()),
+    ]
     if idempotent and 409 not in answers:
         answers[409] = OpenApiResponse(FailureSerializer, description=_MEANING[409])
     described: Callable[[F], F] = extend_schema(
@@ -181,7 +265,7 @@ def _success(
     *,
     many: bool,
     listed: bool,
-    events: bool,
+    events: PolymorphicProxySerializer | None,
 ) -> dict[Any, Any]:
     if isinstance(response, Media):
         return {(status, str(response)): OpenApiTypes.BINARY}
@@ -197,8 +281,8 @@ def _success(
     name = "".join(part.title() for part in operation_id.split("_"))
     envelope = inline_serializer(f"{name}Answer", fields)
     found: dict[Any, Any] = {(status, "application/json"): envelope}
-    if events:
-        found[(status, EVENTS)] = OpenApiTypes.STR
+    if events is not None:
+        found[(status, EVENTS)] = events
     return found
 
 

@@ -82,6 +82,8 @@ class ApiView(APIView):
     incoming: Incoming
     data: Any
     """The body as JSON; an empty one is {}."""
+    quota_fields: dict[str, str]
+    """What the answer tells of the limits that were looked at for it."""
     spooled: IO[bytes]
     """The body of a method that both streams and creates."""
 
@@ -97,18 +99,22 @@ class ApiView(APIView):
         if not hasattr(request, "request_id"):
             request.request_id = request_id(request)  # type: ignore[attr-defined]
         self.incoming = Incoming.of(request)
+        self.quota_fields: dict[str, str] = {}
         try:
-            return await self._respond(request, kwargs)
+            response = await self._respond(request, kwargs)
         except ClientGone:
             return HttpResponse(status=400)
         except Exception as error:
             told = as_api_error(error, request)
             if isinstance(error, Http404 | PermissionDenied) and hasattr(self, "principal"):
                 await note_denied(self.principal, self.right, request.path, told.status)
-            return refusal(told)
+            response = refusal(told)
         finally:
             if hasattr(self, "spooled"):
                 self.spooled.close()
+        for name, value in self.quota_fields.items():
+            response.headers.setdefault(name, value)
+        return response
 
     async def _respond(self, request: HttpRequest, ids: dict[str, Any]) -> HttpResponseBase:
         self.principal = await principal_of(request)
@@ -168,7 +174,7 @@ class ApiView(APIView):
 
     async def _take(self) -> None:
         if self.limit is not None and self.request.method not in ("GET", "HEAD"):
-            await limits.take(self.limit, self.principal)
+            self.quota_fields = await limits.take(self.limit, self.principal)
 
     @property
     def right(self) -> Action | None:

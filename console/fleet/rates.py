@@ -22,7 +22,7 @@ from console.audit.services import Actor, record
 from console.fleet.runtime import shared_runtime
 from sandboxes.errors import Unavailable
 
-__all__ = ["Rate", "Script", "blocked_s", "count_wrong_key", "key_of", "take"]
+__all__ = ["Rate", "Script", "Taken", "blocked_s", "count_wrong_key", "key_of", "take"]
 
 _MAX_BLOCKED = 4096
 
@@ -44,6 +44,16 @@ class Rate:
     def window_s(self) -> float:
         """After which a bucket that was emptied is full again."""
         return self.burst / self.per_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    """What became of one wish for a token. `wait_s` is 0.0 if there was one, `left` how many there are now,
+    `more_s` after how long there is one more, 0.0 if the bucket is full."""
+
+    wait_s: float
+    left: int
+    more_s: float
 
 
 class Script:
@@ -75,10 +85,10 @@ def key_of(tag: str, what: str, who: str) -> str:
     return f"{settings.REDIS_NAMESPACE}:api:{{{tag}}}:{what}:{who}"
 
 
-async def take(bucket: str, rate: Rate) -> float:
-    """0.0 if there was a token in this bucket, else after how many seconds there is one again."""
-    wait_ms: int = await _bucket([bucket], [rate.per_s, rate.burst])
-    return wait_ms / 1000
+async def take(bucket: str, rate: Rate) -> Taken:
+    """One token of this bucket, if there is one."""
+    wait_ms, left, more_ms = await _bucket([bucket], [rate.per_s, rate.burst])
+    return Taken(wait_s=wait_ms / 1000, left=left, more_s=more_ms / 1000)
 
 
 _blocked: OrderedDict[str, float] = OrderedDict()
@@ -99,7 +109,7 @@ async def count_wrong_key(address: str, *, door: str) -> float:
     a window is audited. Without Redis nothing is counted: the key is refused all the same."""
     rate = Rate.of("wrong_key")
     try:
-        wait_s = await take(key_of("all", "wrong-key", address), rate)
+        wait_s = (await take(key_of("all", "wrong-key", address), rate)).wait_s
         if not wait_s:
             return 0.0
         first = await _first_of_window(address, rate)

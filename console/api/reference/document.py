@@ -116,6 +116,9 @@ def _parameter(item: dict[str, Any]) -> Row:
 
 def _rows(schema: dict[str, Any], prefix: str = "", depth: int = 0) -> Iterator[Row]:
     schema = _resolved(schema)
+    if "discriminator" in schema:
+        yield from _event_rows(schema["discriminator"]["mapping"])
+        return
     if schema.get("type") == "array":
         yield from _rows(schema["items"], f"{prefix}[]", depth)
         return
@@ -135,7 +138,17 @@ def _rows(schema: dict[str, Any], prefix: str = "", depth: int = 0) -> Iterator[
             yield from _rows(value, full, depth + 1)
 
 
+def _event_rows(events: dict[str, str]) -> Iterator[Row]:
+    """Of a stream: each event, then the fields of its data."""
+    for name, reference in events.items():
+        fields = _resolved({"$ref": reference})["properties"]
+        yield Row(name=f"event {name}", kind="event", required=False, text="")
+        yield from _rows(fields["data"], f"{name}.data", 1)
+
+
 def _resolved(schema: dict[str, Any]) -> dict[str, Any]:
+    if "discriminator" in schema:
+        return schema
     for choice in schema.get("allOf", ()) or schema.get("oneOf", ()):
         if "$ref" in choice:
             schema = choice

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import Any, TypeVar
@@ -13,8 +12,11 @@ from django.db.models import Model, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 
+from console.api.errors import as_api_error
+from console.api.events import KEEP_ALIVE, event
 from console.api.pages import filtered, page_of
 from console.api.releases.serializers import (
+    LOG_EVENTS,
     BuildSerializer,
     LogLineSerializer,
     LogSerializer,
@@ -77,6 +79,7 @@ class Builds(BuildView):
         response=BuildSerializer,
         status=202,
         idempotent=True,
+        limited=True,
         description=(
             "A worker runs it; what serves now keeps serving until the switch. `compact` builds the same "
             "skills from the base template, `rebuild` does it after a change of credentials. The same "
@@ -159,6 +162,7 @@ class RetryBuild(BuildView):
         status=202,
         errors=(409,),
         idempotent=True,
+        limited=True,
     )
     def post(self, request: HttpRequest, build: str) -> HttpResponse:
         row = services.retry_build(build=self.build(build), actor=self.actor)
@@ -178,6 +182,7 @@ class ApplyHint(BuildView):
         status=202,
         errors=(409,),
         idempotent=True,
+        limited=True,
     )
     def post(self, request: HttpRequest, build: str, index: int) -> HttpResponse:
         row = services.apply_hint(build=self.build(build), index=index, actor=self.actor)
@@ -192,7 +197,7 @@ class BuildLog(BuildView):
         "A build's log",
         tag=TAG,
         response=LogSerializer,
-        events=True,
+        events=LOG_EVENTS,
         parameters=[
             parameter("after", int, "Only lines after the one with this id."),
             parameter(
@@ -202,14 +207,15 @@ class BuildLog(BuildView):
         ],
         description=(
             f"Up to {LOG_LIMIT} lines at once. With `Accept: {EVENTS}` the lines come as they are "
-            "written, as events `line` {step, stream, text} with their id, and then one `end`."
+            "written, as events `line` with their id, and then one `end`, or `error`."
         ),
     )
     async def get(self, request: HttpRequest, build: str) -> HttpResponseBase:
         row = await sync_to_async(self.build)(build)
         after = _number(request.headers.get("Last-Event-ID") or request.GET.get("after") or "0")
         if EVENTS in request.headers.get("Accept", ""):
-            response = StreamingHttpResponse(_events(row.pk, after), content_type=EVENTS)
+            events = _events(request, row.pk, after)
+            response = StreamingHttpResponse(events, content_type=EVENTS)
             response.headers["X-Accel-Buffering"] = "no"
             return response
         return await sync_to_async(_lines)(row, after)
@@ -233,12 +239,16 @@ def _lines(build: Build, after: int) -> HttpResponse:
     )
 
 
-async def _events(build_id: str, after: int) -> AsyncGenerator[str, None]:
-    async with aclosing(follow(build_id, after=after)) as lines:
-        async for line in lines:
-            if line is None:
-                yield ": still here\n\n"
-                continue
-            data = json.dumps({"stream": line.stream, "step": line.step, "text": line.text})
-            yield f"id: {line.pk}\nevent: line\ndata: {data}\n\n"
-    yield "event: end\ndata: {}\n\n"
+async def _events(request: HttpRequest, build_id: str, after: int) -> AsyncGenerator[bytes, None]:
+    try:
+        async with aclosing(follow(build_id, after=after)) as lines:
+            async for line in lines:
+                if line is None:
+                    yield KEEP_ALIVE
+                    continue
+                data = {"stream": line.stream, "step": line.step, "text": line.text}
+                yield event("line", data, id_=str(line.pk))
+    except Exception as error:
+        yield event("error", as_api_error(error, request).body())
+    else:
+        yield event("end", {})

@@ -6,10 +6,12 @@ from typing import Any
 
 from rest_framework import serializers
 
+from console.api.schema import ErrorSerializer, event_stream
 from skills.models import (
     Build,
     BuildLogLine,
     BuildSkill,
+    BuildStep,
     BuildTrigger,
     Promotion,
     Release,
@@ -17,6 +19,7 @@ from skills.models import (
 )
 
 __all__ = [
+    "LOG_EVENTS",
     "BuildSerializer",
     "DiffSerializer",
     "LogSerializer",
@@ -192,6 +195,19 @@ class LogSerializer(serializers.Serializer[Any]):
     lines = LogLineSerializer(many=True)
     last_id = serializers.IntegerField(help_text="Send it as `after` for what follows.")
     finished = serializers.BooleanField(help_text="Nothing follows.")
+
+
+class LoggedSerializer(serializers.Serializer[Any]):
+    step = serializers.ChoiceField(choices=BuildStep.choices, allow_blank=True)
+    stream = serializers.CharField(help_text="stdout, stderr, or info for the product's own words.")
+    text = serializers.CharField(allow_blank=True)
+
+
+LOG_EVENTS = event_stream(
+    "Log",
+    {"line": LoggedSerializer, "end": None, "error": ErrorSerializer},
+    with_id=["line"],
+)
 
 
 class ChangeSerializer(serializers.Serializer[Any]):

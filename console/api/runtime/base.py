@@ -82,12 +82,14 @@ class SessionView(SpaceView):
         return given
 
     async def admitted(self, timeout_s: float) -> limits.Place:
-        return await limits.admit_command(
+        place = await limits.admit_command(
             self.principal,
             tenant_id=self.space.tenant_id,
             space_id=self.space.pk,
             timeout_s=timeout_s,
         )
+        self.quota_fields = place.fields
+        return place
 
     async def note(self, action: str, *, used: bool = False, **details: Any) -> None:
         """Into the audit log, some time soon; `used` also notes that the session was."""

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import codecs
-import json
 import shlex
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -15,9 +13,11 @@ from django.http import HttpRequest, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 
 from console.api.errors import as_api_error
+from console.api.events import KEEP_ALIVE, event
 from console.api.limits import Place
 from console.api.runtime.base import SessionView
 from console.api.runtime.serializers import (
+    COMMAND_EVENTS,
     CommandResultSerializer,
     CommandSerializer,
     RunScriptSerializer,
@@ -25,6 +25,7 @@ from console.api.runtime.serializers import (
 from console.api.schema import EVENTS, operation, parameter
 from console.api.views import answer
 from console.fleet import sessions as live
+from console.fleet.commands import streamed
 from console.fleet.workspace import command_argv, files_of, script_argv
 from console.tenants.access import Action
 from sandboxes.types import (
@@ -40,15 +41,12 @@ from sandboxes.types import (
 from skills.models import SKILLS_ROOT
 
 TAG = "sessions"
-KEEP_ALIVE_S = 15.0
 _SHOWN_CHARACTERS = 500
-_QUEUED_EVENTS = 8
 
 STREAMED = (
-    "With `Accept: text/event-stream` the answer is a stream of events: `start` {pid, sandbox_id, "
-    "outcome}, `stdout` and `stderr` {data: base64, text: the same as text, or null once the stream "
-    "is no UTF-8}, then exactly one `exit` {exit_code, killed, duration_s} or `error` (as `error` of "
-    "a refusal). Leaving early kills the command with all that it started."
+    "With `Accept: text/event-stream` the answer is a stream of events, each with its data as JSON: `start`, "
+    "then `stdout` and `stderr`, then exactly one `exit` or `error`. Leaving early kills the command with all "
+    "that it started."
 )
 ACCEPT = parameter("Accept", where="header", description="application/json or text/event-stream.")
 
@@ -102,13 +100,13 @@ class CommandView(SessionView):
     ) -> AsyncGenerator[bytes, None]:
         encode, end = _Encoder(opened), None
         try:
-            async with aclosing(_stream(opened, command)) as events:
-                async for event in events:
-                    if isinstance(event, ExecExit):
-                        end = event
-                    yield b": still here\n\n" if event is None else encode(event)
+            async with aclosing(streamed(opened, command)) as events:
+                async for happened in events:
+                    if isinstance(happened, ExecExit):
+                        end = happened
+                    yield KEEP_ALIVE if happened is None else encode(happened)
         except Exception as error:
-            yield _event("error", as_api_error(error, self.request).body())
+            yield event("error", as_api_error(error, self.request).body())
         finally:
             place.release()
             await self._note_command(command, end)
@@ -147,9 +145,10 @@ class Exec(CommandView):
         tag=TAG,
         request=CommandSerializer,
         response=CommandResultSerializer,
-        events=True,
+        events=COMMAND_EVENTS,
         errors=(409, 410, 502, 504),
         parameters=[ACCEPT],
+        limited=True,
         description=f"A command that overruns is a result, not an error. {STREAMED}",
     )
     async def post(self, request: HttpRequest) -> HttpResponseBase:
@@ -169,9 +168,10 @@ class RunScript(CommandView):
         tag=TAG,
         request=RunScriptSerializer,
         response=CommandResultSerializer,
-        events=True,
+        events=COMMAND_EVENTS,
         errors=(409, 410, 502, 504),
         parameters=[ACCEPT],
+        limited=True,
         description=(
             "The interpreter is chosen by the script's extension: the skill's own Python, node, bash, "
             f"or the file itself. It runs as `user` in /workspace. {STREAMED}"
@@ -227,69 +227,30 @@ class _Encoder:
             stream: utf8() for stream in Stream
         }
 
-    def __call__(self, event: ExecEvent) -> bytes:
-        if isinstance(event, ExecStarted):
+    def __call__(self, happened: ExecEvent) -> bytes:
+        if isinstance(happened, ExecStarted):
             started = {
-                "pid": event.pid,
+                "pid": happened.pid,
                 "sandbox_id": self._opened.sandbox.id,
                 "outcome": self._opened.resolved.outcome.value,
             }
-            return _event("start", started)
-        if isinstance(event, ExecOutput):
-            data = base64.b64encode(event.data).decode()
-            return _event(event.stream.value, {"data": data, "text": self._text(event)})
+            return event("start", started)
+        if isinstance(happened, ExecOutput):
+            data = base64.b64encode(happened.data).decode()
+            return event(happened.stream.value, {"data": data, "text": self._text(happened)})
         ended = {
-            "exit_code": event.exit_code,
-            "killed": event.killed,
-            "duration_s": round(event.duration_s, 6),
+            "exit_code": happened.exit_code,
+            "killed": happened.killed,
+            "duration_s": round(happened.duration_s, 6),
         }
-        return _event("exit", ended)
+        return event("exit", ended)
 
-    def _text(self, event: ExecOutput) -> str | None:
-        decoder = self._decoders[event.stream]
+    def _text(self, output: ExecOutput) -> str | None:
+        decoder = self._decoders[output.stream]
         if decoder is None:
             return None
         try:
-            return decoder.decode(event.data)
+            return decoder.decode(output.data)
         except UnicodeDecodeError:
-            self._decoders[event.stream] = None
+            self._decoders[output.stream] = None
             return None
-
-
-def _event(name: str, data: dict[str, Any]) -> bytes:
-    return f"event: {name}\ndata: {json.dumps(data)}\n\n".encode()
-
-
-async def _stream(
-    opened: live.LiveSession, command: ExecRequest
-) -> AsyncGenerator[ExecEvent | None, None]:
-    """The events, and None whenever there was none for a while, so that no proxy hangs up."""
-    queue: asyncio.Queue[ExecEvent | Exception | None] = asyncio.Queue(_QUEUED_EVENTS)
-
-    async def pump() -> None:
-        try:
-            async with opened.client.exec(opened.sandbox, command) as events:
-                async for event in events:
-                    await queue.put(event)
-        except Exception as error:
-            await queue.put(error)
-        else:
-            await queue.put(None)
-
-    # The command belongs to one task, for its deadlines are that task's.
-    task = asyncio.create_task(pump())
-    try:
-        while True:
-            try:
-                item = await asyncio.wait_for(queue.get(), KEEP_ALIVE_S)
-            except TimeoutError:
-                yield None
-                continue
-            if item is None:
-                return
-            if isinstance(item, Exception):
-                raise item
-            yield item
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)

@@ -8,12 +8,14 @@ from typing import Any
 
 from rest_framework import serializers
 
+from console.api.schema import ErrorSerializer, event_stream
 from console.fleet.models import SessionState
 from console.fleet.workspace import WORKSPACE
 from sandboxes.sessions import Outcome
 from sandboxes.types import DEFAULT_USER, FileType
 
 __all__ = [
+    "COMMAND_EVENTS",
     "CommandResultSerializer",
     "CommandSerializer",
     "FileEntrySerializer",
@@ -139,6 +141,42 @@ class CommandResultSerializer(serializers.Serializer[Any]):
     killed = serializers.BooleanField(help_text="It overran timeout_s.")
     duration_s = serializers.FloatField()
     truncated = serializers.BooleanField()
+
+
+class StartedSerializer(serializers.Serializer[Any]):
+    pid = serializers.IntegerField()
+    sandbox_id = serializers.CharField()
+    outcome = serializers.ChoiceField(choices=[outcome.value for outcome in Outcome])
+
+
+class OutputSerializer(serializers.Serializer[Any]):
+    data = serializers.CharField(help_text="The bytes, in base64.")  # type: ignore[assignment]
+    text = serializers.CharField(
+        allow_null=True,
+        allow_blank=True,
+        help_text=(
+            "The same as text, with a character that two events share in the second; null once the stream is "
+            "no UTF-8."
+        ),
+    )
+
+
+class ExitSerializer(serializers.Serializer[Any]):
+    exit_code = serializers.IntegerField(help_text="128+n for a death by signal n.")
+    killed = serializers.BooleanField(help_text="It overran timeout_s.")
+    duration_s = serializers.FloatField()
+
+
+COMMAND_EVENTS = event_stream(
+    "Command",
+    {
+        "start": StartedSerializer,
+        "stdout": OutputSerializer,
+        "stderr": OutputSerializer,
+        "exit": ExitSerializer,
+        "error": ErrorSerializer,
+    },
+)
 
 
 class ResolveSerializer(serializers.Serializer[Any]):
