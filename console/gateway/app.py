@@ -29,7 +29,7 @@ __all__ = ["GatewayApp", "is_for_gateway"]
 log = logging.getLogger(__name__)
 
 _CONTROL_ROOTS = frozenset(
-    {"sandboxes", "snapshots", "templates", "volumes", "volumecontent", "secrets"}
+    {"sandboxes", "snapshots", "templates", "volumes", "volumecontent", "secrets", "sandboxd"}
 )
 
 

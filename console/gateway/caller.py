@@ -62,10 +62,10 @@ class Caller:
         """What every sandbox of the space carries."""
         return {TAG_TENANT: self.space.tenant_id, TAG_SPACE: self.space.pk}
 
-    async def protocol_at(self, backend: Backend) -> ProtocolAccess:
+    async def client_at(self, backend: Backend) -> SandboxClient:
         if backend.pk == self.space.backend_id:
-            return self.protocol
-        return protocol_of(await self.runtime.client(backend))
+            return self.client
+        return await self.runtime.client(backend)
 
     async def audit(self, action: str, target: str, **details: object) -> None:
         await sync_to_async(record)(

@@ -1,7 +1,8 @@
-"""Control plane: snapshots, which belong to the space that made them, and templates."""
+"""Control plane: snapshots, which belong to the space that made them, templates, and what the backend can."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from starlette.requests import Request
@@ -14,7 +15,7 @@ from console.gateway.models import GatewaySnapshot
 from console.gateway.narrowing import Forbidden
 from console.gateway.replies import NO_RETRY, refusal
 from sandboxes.errors import InvalidRequest, NotFound, SandboxError, Unsupported
-from sandboxes.wire.messages import ENVD_VERSION
+from sandboxes.wire.messages import ENGINE_PATH, ENVD_VERSION, GATEWAY_ENGINE
 from sandboxes.wire.server.bodies import json_body
 from sandboxes.wire.server.newsandbox import refuse_memory_false
 from sandboxes.wire.server.pages import page, parse_limit
@@ -34,6 +35,7 @@ def catalog_routes() -> list[Route]:
         Route("/templates/aliases/{alias:path}", alias, methods=["GET"]),
         # A snapshot's id may hold a slash, sent as %2F and decoded before it gets here.
         Route("/templates/{id:path}", delete, methods=["DELETE"]),
+        Route(ENGINE_PATH, engine, methods=["GET"]),
     ]
 
 
@@ -130,6 +132,24 @@ async def delete(request: Request) -> Response:
     await row.adelete()
     await caller.audit("snapshot.delete", row.snapshot_id)
     return Response(status_code=204)
+
+
+async def engine(request: Request) -> Response:
+    """What the space's backend can do, for clients that ask more than the protocol tells."""
+    caller = await identify(request)
+    capabilities = asdict(caller.client.capabilities)
+    notes = dict(capabilities.pop("notes"))
+    capabilities["template_builds"] = False
+    notes["template_builds"] = "Base templates are built in the console."
+    return JSONResponse(
+        {
+            "id": f"{GATEWAY_ENGINE}-{caller.space.pk}",
+            "engine": GATEWAY_ENGINE,
+            "version": "1",
+            "capabilities": capabilities,
+            "notes": notes,
+        }
+    )
 
 
 async def _is_taken(caller: Caller, name: str) -> bool:

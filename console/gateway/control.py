@@ -10,7 +10,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from console.fleet.models import SessionState
-from console.gateway import images, sandboxes
+from console.gateway import images, making, sandboxes
 from console.gateway.caller import Caller, identify
 from console.gateway.narrowing import narrow
 from console.gateway.replies import NO_RETRY, handle, listed, refusal
@@ -63,7 +63,7 @@ async def _create(request: Request, *, v1: bool) -> Response:
     caller = await identify(request)
     key = request.headers.get("Idempotency-Key")
     try:
-        answer, metadata = await sandboxes.create(
+        answer, metadata = await making.create(
             caller, await json_body(request), v1=v1, idempotency_key=key
         )
     except SandboxError as error:
@@ -166,11 +166,12 @@ async def _connect(request: Request, body: Fields, *, status: int | None = None)
         resumed, answer = await sandbox.protocol.connect(
             sandbox.row.sandbox_id, timeout_s=timeout_s
         )
-    await sandboxes.register(caller, sandbox.row.backend, answer)
+    row = await sandboxes.register(caller, sandbox.row.backend, answer)
     if resumed:
         await sandboxes.note_state(caller, sandbox.row, SessionState.ACTIVE, "resumed")
     metadata = (await sandbox.detail()).get("metadata") or {}
-    return JSONResponse(handle(answer, metadata), status_code=status or (201 if resumed else 200))
+    reply = handle(row.opened(answer), metadata)
+    return JSONResponse(reply, status_code=status or (201 if resumed else 200))
 
 
 async def pause(request: Request) -> Response:
@@ -198,28 +199,35 @@ async def refresh(request: Request) -> Response:
 
 
 async def update_network(request: Request) -> Response:
-    """Replaces what a request asked before; the space's policy holds beneath it."""
+    """Replaces what a request asked before; the space's policy holds beneath it. `allowPublicTraffic` is no
+    part of the protocol's update: with it, the inbound switch is moved as well, where the backend can."""
     caller = await identify(request)
     sandbox = await sandboxes.owned(caller, request.path_params["id"])
     body = await json_body(request)
-    said = body.raw("allow_internet_access") is not None
+    outbound_said = body.raw("allow_internet_access") is not None
+    inbound_said = body.raw("allowPublicTraffic") is not None
     outbound = body.flag("allow_internet_access", default=True)
+    inbound = body.flag("allowPublicTraffic", default=False)
     revision = await NetworkPolicyRevision.objects.filter(space=caller.space).alatest("number")
-    wish = parse_egress(body, outbound=outbound, inbound=False)
+    wish = parse_egress(body, outbound=outbound, inbound=inbound)
     policy = narrow(
         revision.policy(),
-        outbound=outbound if said else None,
-        inbound=None,
+        outbound=outbound if outbound_said else None,
+        inbound=inbound if inbound_said else None,
         allow=wish.allow,
         deny=wish.deny,
     )
-    await sandbox.call("update network", "PUT", "/network", network_update(policy))
+    if inbound_said:
+        await sandbox.set_policy(policy)
+    else:
+        await sandbox.call("update network", "PUT", "/network", network_update(policy))
     await caller.audit(
         "sandbox.network",
         sandbox.row.sandbox_id,
         outbound=policy.outbound,
         allow=list(policy.allow),
         deny=list(policy.deny),
+        **({"inbound": policy.inbound} if inbound_said else {}),
     )
     return Response(status_code=204)
 

@@ -1,7 +1,8 @@
 """Data plane: every request for a port of a sandbox goes on to the backend that runs it, as it came.
 
 Who may is decided there: envd asks for the sandbox's own token or a signature made with it, every other
-port for the traffic token while inbound is closed. Nothing that opens the console goes on.
+port for the traffic token while inbound is closed. Where a backend's envd asks for nothing, the gateway asks
+for the same. Nothing that opens the console goes on.
 """
 
 from __future__ import annotations
@@ -11,14 +12,18 @@ from urllib.parse import urlsplit
 
 from django.conf import settings
 from starlette.datastructures import Headers
+from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from console.gateway.caller import SPACE_HEADER
-from console.gateway.places import find_place, signers
+from console.gateway.places import Place, find_place, signers
 from console.gateway.replies import refusal
+from console.gateway.sandboxes import detail_of
+from sandboxes.client import ProtocolAccess
 from sandboxes.errors import SandboxError
 from sandboxes.types import Endpoint
 from sandboxes.wire.messages import (
+    ACCESS_TOKEN_HEADER,
     API_KEY_HEADER,
     ENVD_PORT,
     SANDBOX_ID_HEADER,
@@ -26,10 +31,11 @@ from sandboxes.wire.messages import (
 )
 from sandboxes.wire.server.address import Address, meant_for_envd
 from sandboxes.wire.server.asgi import refuse
-from sandboxes.wire.server.problems import json_error, not_found_502
+from sandboxes.wire.server.problems import json_error, not_found_502, port_closed_502
 from sandboxes.wire.server.relay import RawHeaders, forwarded, relay_http
 from sandboxes.wire.server.signatures import signature_problem, signed_file_url
 from sandboxes.wire.server.sockets import relay_websocket
+from sandboxes.wire.server.tokens import access_refusal, traffic_refusal
 
 __all__ = ["host_is_ours", "serve", "signer"]
 
@@ -37,6 +43,7 @@ _DROPPED = frozenset(
     name.lower().encode()
     for name in (API_KEY_HEADER, SANDBOX_ID_HEADER, SANDBOX_PORT_HEADER, SPACE_HEADER)
 )
+_ASKED_FOR_HERE = frozenset({ACCESS_TOKEN_HEADER.lower().encode()})
 _API_KEY = re.compile(rb"bearer\s+(?:sky|e2b)_[0-9a-f]{40}\s*", re.ASCII | re.IGNORECASE)
 
 
@@ -48,6 +55,9 @@ async def serve(address: Address, scope: Scope, receive: Receive, send: Send) ->
     if place is None:
         await refuse(not_found_502(address.sandbox_id), scope, receive, send)
         return
+    if (refused := _refusal(place, address.port, scope)) is not None:
+        await refuse(refused, scope, receive, send)
+        return
     try:
         protocol = await place.protocol()
         endpoint, stream = await protocol.dial(place.sandbox, address.port)
@@ -55,11 +65,19 @@ async def serve(address: Address, scope: Scope, receive: Receive, send: Send) ->
         await refuse(refusal(error), scope, receive, send, code=1011)
         return
     try:
-        headers = _onward(scope["headers"], endpoint)
+        headers = _onward(scope["headers"], endpoint, guarded=place.access_token is not None)
         if scope["type"] == "websocket":
             await relay_websocket(stream, headers, scope, receive, send)
         else:
-            await relay_http(stream, headers, scope, receive, send, answer=_unbuffered)
+            await relay_http(
+                stream,
+                headers,
+                scope,
+                receive,
+                send,
+                answer=_unbuffered,
+                judge=lambda status: _judge(protocol, address, status),
+            )
     finally:
         await stream.aclose()
 
@@ -84,10 +102,39 @@ def _is_public(scope: Scope) -> bool:
     return scope["type"] == "http" and meant_for_envd(scope["path"])
 
 
-def _onward(raw: RawHeaders, endpoint: Endpoint) -> RawHeaders:
+def _refusal(place: Place, port: int, scope: Scope) -> Response | None:
+    if place.access_token is None:
+        return None
+    if port == ENVD_PORT:
+        return access_refusal(place.access_token, scope, health_is_open=True)
+    if place.sandbox.traffic_token is None:
+        return None
+    return traffic_refusal(place.sandbox.id, place.sandbox.traffic_token, scope)
+
+
+async def _judge(protocol: ProtocolAccess, address: Address, status: int) -> Response | None:
+    """What is wrong, in the words that SDKs know, if it is wrong with the sandbox."""
+    if status not in protocol.doubtful:
+        return None
+    sandbox_id = address.sandbox_id
+    try:
+        detail = await detail_of(protocol, sandbox_id)
+    except SandboxError as error:
+        return not_found_502(sandbox_id) if error.gone else None
+    if detail.get("state") != "running":
+        return not_found_502(sandbox_id)
+    if status in (502, 504):
+        return port_closed_502(sandbox_id, address.port)
+    return None
+
+
+def _onward(raw: RawHeaders, endpoint: Endpoint, *, guarded: bool) -> RawHeaders:
     # Behind a socket the server goes by the headers alone, so Host stays what the client said.
     host = None if endpoint.socket_path else urlsplit(endpoint.url).netloc
-    headers = forwarded(raw, drop=_DROPPED, host=host)
+    ours = {name.lower().encode() for name in endpoint.headers}
+    headers = forwarded(
+        raw, drop=_DROPPED | ours | (_ASKED_FOR_HERE if guarded else frozenset()), host=host
+    )
     kept = [
         (name, _without_our_cookies(value) if name == b"cookie" else value)
         for name, value in headers

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import secrets
+from collections.abc import Mapping
+from typing import Any
+
 from django.db import models
 
 from console.crypto import EncryptedJSONField
@@ -20,7 +24,9 @@ class GatewaySandbox(models.Model):
     domain = models.CharField(max_length=253, blank=True)
     """Under which the backend serves its ports, where it said so."""
     secrets = EncryptedJSONField(default=dict)
-    """`access`: the sandbox's own token, by which a signed file URL without an address is placed."""
+    """`access`: the sandbox's own token, by which a signed file URL without an address is placed too.
+    `traffic`: what opens its ports while inbound is closed, which some backends tell but once.
+    `guarded`: the backend's envd asks for no token, so `access` is ours and the gateway asks for both."""
     request_key = models.CharField(max_length=64, blank=True)
     """Hex SHA-256 of the space and the Idempotency-Key that it was made with."""
     request_digest = models.CharField(max_length=64, blank=True)
@@ -39,6 +45,40 @@ class GatewaySandbox(models.Model):
 
     def __str__(self) -> str:
         return self.sandbox_id
+
+    @property
+    def access_token(self) -> str:
+        return str(self.secrets.get("access") or "")
+
+    @property
+    def traffic_token(self) -> str | None:
+        return self.secrets.get("traffic") or None
+
+    @property
+    def guarded(self) -> bool:
+        return bool(self.secrets.get("guarded"))
+
+    def secrets_by(self, answer: Mapping[str, Any]) -> dict[str, Any]:
+        """The secrets after this answer of the backend. What it did not tell stays as it is."""
+        told = answer.get("envdAccessToken")
+        found = {
+            "access": told or self.access_token or new_token(),
+            "guarded": self.guarded if told is None and self.access_token else not told,
+        }
+        if traffic := answer.get("trafficAccessToken") or self.traffic_token:
+            found["traffic"] = traffic
+        return found
+
+    def opened(self, answer: Mapping[str, Any]) -> dict[str, Any]:
+        """The backend's answer with the tokens that its client needs."""
+        if not self.guarded:
+            return dict(answer)
+        tokens = {"envdAccessToken": self.access_token, "trafficAccessToken": self.traffic_token}
+        return {**answer, **tokens}
+
+
+def new_token() -> str:
+    return secrets.token_hex(20)
 
 
 class GatewaySnapshot(models.Model):

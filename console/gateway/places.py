@@ -22,10 +22,12 @@ _BACKEND_FRESH_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A sandbox is never moved: neither of these changes while it lives."""
+    """A sandbox is never moved: none of this changes while it lives. `access_token` is set where the gateway
+    has to ask for the tokens, because the backend's envd asks for none."""
 
     sandbox: Sandbox
     backend_id: str
+    access_token: str | None = None
 
     async def protocol(self) -> ProtocolAccess:
         runtime = shared_runtime()
@@ -52,7 +54,14 @@ async def find_place(sandbox_id: str) -> Place | None:
     if row is None:
         return None
     place = Place(
-        Sandbox(id=row.sandbox_id, template_id="", domain=row.domain or None), row.backend_id
+        Sandbox(
+            id=row.sandbox_id,
+            template_id="",
+            domain=row.domain or None,
+            traffic_token=row.traffic_token,
+        ),
+        row.backend_id,
+        row.access_token if row.guarded else None,
     )
     _places[sandbox_id] = place
     if len(_places) > _MOST_PLACES:
@@ -67,7 +76,7 @@ async def signers() -> list[tuple[str, str]]:
         ids = [pk async for pk in rows.values_list("pk", flat=True)]
         new = [pk for pk in ids if pk not in _tokens]
         async for row in GatewaySandbox.objects.filter(pk__in=new):
-            _tokens[row.pk] = row.secrets.get("access", "")
+            _tokens[row.pk] = row.access_token
     while len(_tokens) > _MOST_PLACES:
         _tokens.popitem(last=False)
     return [(pk, _tokens[pk]) for pk in ids if _tokens.get(pk)]

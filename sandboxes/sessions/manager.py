@@ -140,6 +140,11 @@ class SessionManager:
             return None
         return await connect_bound(client, binding, stored_token(self._cipher, stored))
 
+    async def traffic_token(self, *, key: SessionKey) -> str | None:
+        """Of the session's sandbox, as it is stored; None if it has none. Touches nothing."""
+        stored = (await self._locks.look(key)).stored
+        return None if stored is None else stored_token(self._cipher, stored)
+
     async def state(self, *, key: SessionKey) -> Snapshot:
         """What Redis knows of the session: binding, stale mark and turn. Touches nothing."""
         return await self._locks.look(key)

@@ -82,6 +82,15 @@ class Addressing:
             socket_path=self.socket_path,
         )
 
+    def dialled(self, sandbox: Sandbox, port: int) -> Endpoint:
+        """The same for whoever dials by the settings' own `Dial`, which knows the proxy: the URL is then the
+        host that the proxy goes by."""
+        if port == ENVD_PORT:
+            return self.envd(sandbox)
+        if self.proxy_url is not None:
+            return Endpoint(url=self._own_host(sandbox, port))
+        return self.endpoint(sandbox, port)
+
     def envd(self, sandbox: Sandbox) -> Endpoint:
         if self.proxy_url is not None:
             return Endpoint(url=self._own_host(sandbox, ENVD_PORT))

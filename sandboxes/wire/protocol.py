@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from sandboxes.client import ByteStream, ProtocolAccess
 from sandboxes.types import CreateRequest, Endpoint, Sandbox
 from sandboxes.wire.bodies import new_sandbox
 from sandboxes.wire.client import WireClient
-from sandboxes.wire.messages import DEFAULT_TIMEOUT_V1_S, ENVD_PORT
+from sandboxes.wire.messages import DEFAULT_TIMEOUT_V1_S, ENVD_PORT, TRAFFIC_TOKEN_HEADER
 from sandboxes.wire.streams import open_stream
 
 __all__ = ["WireProtocol"]
@@ -72,6 +73,8 @@ class WireProtocol(ProtocolAccess):
 
     async def dial(self, sandbox: Sandbox, port: int) -> tuple[Endpoint, ByteStream]:
         settings = self._wire.settings
-        where = settings.addressing.envd if port == ENVD_PORT else None
-        endpoint = where(sandbox) if where else settings.addressing.endpoint(sandbox, port)
+        endpoint = settings.addressing.dialled(sandbox, port)
+        if port == ENVD_PORT and settings.send_traffic_token and sandbox.traffic_token:
+            headers = {**endpoint.headers, TRAFFIC_TOKEN_HEADER: sandbox.traffic_token}
+            endpoint = replace(endpoint, headers=headers)
         return endpoint, await open_stream(settings.data_dial, endpoint.url)

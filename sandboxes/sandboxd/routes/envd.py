@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import hmac
 import time
 from collections.abc import Awaitable, Callable
 
-from starlette.datastructures import Headers
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
@@ -17,15 +15,10 @@ from sandboxes.sandboxd.routes.files import FileRoutes
 from sandboxes.sandboxd.routes.filesystem import FilesystemService
 from sandboxes.sandboxd.routes.process import ProcessService
 from sandboxes.sandboxd.routes.rpc import serve
-from sandboxes.wire.messages import ACCESS_TOKEN_HEADER
 from sandboxes.wire.server.problems import error_response, json_error
-from sandboxes.wire.server.signatures import signature_problem
+from sandboxes.wire.server.tokens import access_refusal
 
 __all__ = ["Envd"]
-
-_UNAUTHORIZED = (
-    "unauthorized access, please provide a valid access token or method signing if supported"
-)
 
 Handler = Callable[[LiveSandbox, Scope, Receive, Send], Awaitable[None]]
 
@@ -46,15 +39,10 @@ class Envd:
     def refusal(self, live: LiveSandbox, scope: Scope) -> Response | None:
         """The answer to a request without the right token or signature; None lets it in."""
         token = live.record.access_token
-        if token is None or _token_matches(token, Headers(scope=scope)):
+        if token is None:
             return None
-        if scope["path"] == "/files":
-            problem = signature_problem(token, scope)
-            return json_error(401, problem) if problem else None
         # Anyone may ask whether it lives, but not wake it by asking.
-        if scope["path"] == "/health" and scope["method"] == "GET" and not live.record.paused:
-            return None
-        return json_error(401, _UNAUTHORIZED)
+        return access_refusal(token, scope, health_is_open=not live.record.paused)
 
     async def handle(self, live: LiveSandbox, scope: Scope, receive: Receive, send: Send) -> None:
         path, verb = scope["path"], scope["method"]
@@ -96,8 +84,3 @@ class Envd:
             "disk_total": usage.disk_total_bytes,
         }
         await JSONResponse(body)(scope, receive, send)
-
-
-def _token_matches(token: str, headers: Headers) -> bool:
-    given = headers.get(ACCESS_TOKEN_HEADER, "")
-    return hmac.compare_digest(given.encode(), token.encode())

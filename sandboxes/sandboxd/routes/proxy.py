@@ -5,20 +5,17 @@ With inbound open anyone who can reach sandboxd reaches the port; closed, the tr
 
 from __future__ import annotations
 
-import hmac
-
-from starlette.datastructures import Headers
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from sandboxes.errors import SandboxError, Unavailable
 from sandboxes.sandboxd.engines.base import Engine
 from sandboxes.sandboxd.live import LiveSandbox
-from sandboxes.wire.messages import TRAFFIC_TOKEN_HEADER
 from sandboxes.wire.server.asgi import refuse
 from sandboxes.wire.server.problems import error_response, port_closed_502
 from sandboxes.wire.server.relay import forwarded, relay_http
 from sandboxes.wire.server.sockets import relay_websocket
+from sandboxes.wire.server.tokens import traffic_refusal
 
 __all__ = ["PortProxy"]
 
@@ -31,16 +28,7 @@ class PortProxy:
         """403 without the traffic token while inbound is closed; None lets the request in."""
         if live.record.inbound:
             return None
-        expected = live.record.traffic_token
-        given = Headers(scope=scope).get(TRAFFIC_TOKEN_HEADER)
-        if given and expected and hmac.compare_digest(given.encode(), expected.encode()):
-            return None
-        token = f"Token header '{TRAFFIC_TOKEN_HEADER}' is missing"
-        if given is not None:
-            token = f"Provided token in '{TRAFFIC_TOKEN_HEADER}' header is invalid"
-        message = f"Sandbox is secured with traffic access token. {token}"
-        body = {"sandboxId": live.id, "message": message, "code": 403}
-        return JSONResponse(body, status_code=403)
+        return traffic_refusal(live.id, live.record.traffic_token, scope)
 
     async def handle(
         self, live: LiveSandbox, port: int, scope: Scope, receive: Receive, send: Send

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from typing import Any
 
 import h11
 from starlette.requests import ClientDisconnect
+from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from sandboxes.client import ByteStream
@@ -27,6 +28,7 @@ from sandboxes.wire.server.problems import json_error
 __all__ = [
     "HOP_BY_HOP",
     "OURS",
+    "Judge",
     "RawHeaders",
     "forwarded",
     "relay_http",
@@ -65,6 +67,14 @@ _HEAD_END = re.compile(rb"\n\r?\n")
 _MAX_HEAD_BYTES = 128 * 1024
 
 RawHeaders = list[tuple[bytes, bytes]]
+Judge = Callable[[int], Awaitable[Response | None]]
+"""Given the status of an answer, another answer to give in its place, or None."""
+
+
+class _Instead(Exception):
+    def __init__(self, response: Response) -> None:
+        super().__init__()
+        self.response = response
 
 
 def forwarded(
@@ -90,9 +100,10 @@ async def relay_http(
     *,
     target: bytes | None = None,
     answer: Callable[[RawHeaders], RawHeaders] = lambda headers: headers,
+    judge: Judge | None = None,
 ) -> None:
     """Both directions at once, each at its reader's pace. `target` is the path and query to ask for
-    if not the request's own; `answer` edits the headers of the answer."""
+    if not the request's own; `answer` edits the headers of the answer, `judge` may replace all of it."""
     upstream = h11.Connection(h11.CLIENT)
     if target is None:
         target = request_target(scope)
@@ -117,6 +128,8 @@ async def relay_http(
         nonlocal started
         async for event in _answer(upstream, stream):
             if isinstance(event, h11.Response):
+                if judge is not None and (other := await judge(event.status_code)) is not None:
+                    raise _Instead(other)
                 started = True
                 await send(
                     {
@@ -133,6 +146,8 @@ async def relay_http(
         await _both(upload(), download(), receive)
     except ClientDisconnect:
         return
+    except _Instead as instead:
+        await instead.response(scope, receive, send)
     except (h11.RemoteProtocolError, h11.LocalProtocolError, SandboxError) as error:
         if started:
             # No end is sent: the server cuts the connection, and the client sees that it is not whole.

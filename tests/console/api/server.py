@@ -104,17 +104,22 @@ def again(
 
 
 def prepare() -> dict[str, Any]:
-    """Rows for the tests: a tenant with a space that serves a release, and a rival with the same."""
+    """Rows for the tests: a tenant with a space that serves a release, and a rival with the same. The tenant's
+    backend may be another than the rival's (TESTED_BACKEND), and its space open both ways (TESTED_OPEN)."""
     from django.core.management import call_command
 
+    from console.policies.models import NetworkPolicyRevision
     from console.tenants.keys import issue_key
     from skills.ports import SYSTEM
     from tests.console.api.world import grants_everything, make_tenant
 
     call_command("migrate", verbosity=0, interactive=False)
     socket = os.environ["TESTED_SANDBOXD"]
-    ours, rival = make_tenant("acme", socket), make_tenant("rival", socket)
+    backend = json.loads(os.environ.get("TESTED_BACKEND", "{}"))
+    ours, rival = make_tenant("acme", socket, **backend), make_tenant("rival", socket)
     principal = grants_everything(SYSTEM)
+    if os.environ.get("TESTED_OPEN"):
+        NetworkPolicyRevision.objects.filter(space=ours).update(outbound=True, inbound=True)
 
     def key(owner: Any, scopes: list[str], **options: Any) -> str:
         return issue_key(
