@@ -20,7 +20,7 @@ from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.core.files import File
 from django.core.files.storage import default_storage
-from django.db.models import Count, Sum
+from django.db.models import Count, Q, QuerySet, Sum
 from django.utils import timezone
 
 from console.fleet.limits import capped, readable
@@ -38,7 +38,16 @@ from sandboxes.errors import Conflict, InvalidRequest, NotFound, SandboxError
 from sandboxes.sessions import SessionKey
 from sandboxes.types import Sandbox
 
-__all__ = ["OpenSandbox", "forget", "forget_all", "restore", "stage", "sweep"]
+__all__ = [
+    "OpenSandbox",
+    "follow_move",
+    "follow_removal",
+    "forget",
+    "forget_all",
+    "restore",
+    "stage",
+    "sweep",
+]
 
 log = logging.getLogger(__name__)
 
@@ -176,6 +185,33 @@ async def restore(*, client: SandboxClient, sandbox: Sandbox, key: SessionKey) -
             await asyncio.to_thread(stored.close)
         restored += 1
     return restored
+
+
+async def follow_move(*, session: Session, source: str, target: str) -> None:
+    """Remember what was staged by the path that it has now: both are absolute paths in the workspace, of a
+    file or a folder. What left /workspace/input is no attachment any more."""
+    below = posixpath.join(INPUT_DIR, "")
+    async for row in _staged_at(session, source):
+        moved = target + posixpath.join(INPUT_DIR, row.path).removeprefix(source)
+        await Attachment.objects.filter(session=session, path=moved.removeprefix(below)).adelete()
+        if moved.startswith(below):
+            row.path = moved.removeprefix(below)
+            await row.asave(update_fields=["path"])
+        else:
+            await row.adelete()
+
+
+async def follow_removal(*, session: Session, path: str) -> None:
+    """Forget what was staged at this absolute path or below it."""
+    await _staged_at(session, path).adelete()
+
+
+def _staged_at(session: Session, path: str) -> QuerySet[Attachment]:
+    below = posixpath.join(INPUT_DIR, "")
+    if not path.startswith(below):
+        return Attachment.objects.none()
+    name = path.removeprefix(below)
+    return Attachment.objects.filter(Q(path=name) | Q(path__startswith=f"{name}/"), session=session)
 
 
 async def forget_all(*, space_id: str, session_id: str) -> None:

@@ -26,6 +26,8 @@ __all__ = [
     "files_of",
     "list_files",
     "look",
+    "make_folder",
+    "move_entry",
     "read_file",
     "remove_file",
     "script_argv",
@@ -38,6 +40,7 @@ log = logging.getLogger(__name__)
 WORKSPACE = "/workspace"
 INPUT_DIR = f"{WORKSPACE}/input"
 OUTPUT_DIR = f"{WORKSPACE}/output"
+_FIXED = (WORKSPACE, INPUT_DIR, OUTPUT_DIR)
 MAX_FILE_BYTES = 1024**3
 MAX_DEPTH = 32
 
@@ -172,13 +175,45 @@ async def write_file(
 async def remove_file(files: FileStore, sandbox: Sandbox, path: str) -> None:
     """Remove a file, a link or a whole directory of the workspace. Idempotent."""
     full = workspace_path(path)
-    if full in (WORKSPACE, INPUT_DIR, OUTPUT_DIR):
+    if full in _FIXED:
         raise InvalidRequest(f"{full} itself stays; remove what is in it.")
     try:
         await look(files, sandbox, full)
     except NotFound:
         return
     await files.remove(sandbox, full)
+
+
+async def make_folder(files: FileStore, sandbox: Sandbox, path: str) -> FileEntry:
+    """Make a folder of the workspace and its missing parents. Idempotent. InvalidRequest where a file or a
+    link is in the way."""
+    full = workspace_path(path)
+    try:
+        existing = await look(files, sandbox, full)
+    except NotFound:
+        pass
+    else:
+        if existing.type is FileType.SYMLINK:
+            raise _is_link(existing.path)
+    await files.make_dir(sandbox, full)
+    return await look(files, sandbox, full)
+
+
+async def move_entry(files: FileStore, sandbox: Sandbox, source: str, target: str) -> FileEntry:
+    """Give a file, a link or a whole folder of the workspace another path; the target's missing parents are
+    made. NotFound without a source; InvalidRequest if there is something at the target."""
+    source, target = workspace_path(source), workspace_path(target)
+    if source in _FIXED:
+        raise InvalidRequest(f"{source} itself stays; move what is in it.")
+    if f"{target}/".startswith(f"{source}/"):
+        raise InvalidRequest("A folder can't be moved into itself; name another place.")
+    await look(files, sandbox, source)
+    try:
+        await look(files, sandbox, target)
+    except NotFound:
+        await files.move(sandbox, source, target)
+        return await look(files, sandbox, target)
+    raise InvalidRequest(f"There is a “{target}” already; choose another name, or remove it first.")
 
 
 def _way_to(full: str) -> list[str]:

@@ -11,6 +11,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
 from console.audit.services import record
+from console.fleet import renewal
 from console.fleet import sessions as live
 from console.fleet.models import Session, SessionQuerySet, SessionState
 from console.tenants.access import Action
@@ -77,6 +78,15 @@ async def _pause(job: Job, row: Session) -> None:
     await _note(job, "session.pause", row)
 
 
+async def _resume(job: Job, row: Session) -> None:
+    if row.state not in _ALIVE:
+        raise Conflict(
+            _("It has no sandbox, so there is nothing to wake; its next call gets a new one.")
+        )
+    await renewal.resume(runtime=job.runtime, session=row, actor=job.actor)
+    await _note(job, "session.resume", row)
+
+
 async def _destroy(job: Job, row: Session) -> None:
     if row.state == SessionState.DESTROYED:
         raise Conflict(_("It was destroyed before."))
@@ -100,22 +110,32 @@ def _by_state(rows: QuerySet[Any]) -> dict[str, int]:
     return dict(rows.order_by().values_list("state").annotate(Count("pk")))
 
 
+def _if_resumed(rows: QuerySet[Any]) -> list[str]:
+    states = _by_state(rows)
+    asleep = states.get(SessionState.PAUSED, 0)
+    found = [
+        _("%(count)d are paused: they go on where they were, and use their backend's memory again.")
+        % {"count": asleep}
+    ]
+    if others := sum(states.values()) - asleep:
+        found.append(_("%(count)d are not paused, so nothing happens to them.") % {"count": others})
+    return found
+
+
 def _if_paused(rows: QuerySet[Any]) -> list[str]:
     states = _by_state(rows)
-    running, idle = states.get(SessionState.ACTIVE, 0), sum(states.values())
-    return [
+    running = states.get(SessionState.ACTIVE, 0)
+    found = [
         ngettext(
             "%(count)d runs: it is frozen with its memory, a command in it stops, and its next call wakes it.",
             "%(count)d run: they are frozen with their memory, commands in them stop, and the next call wakes each.",
             running,
         )
-        % {"count": running},
-        *(
-            [_("%(count)d do not run, so nothing happens to them.") % {"count": idle - running}]
-            if idle > running
-            else []
-        ),
+        % {"count": running}
     ]
+    if others := sum(states.values()) - running:
+        found.append(_("%(count)d do not run, so nothing happens to them.") % {"count": others})
+    return found
 
 
 def _if_destroyed(rows: QuerySet[Any]) -> list[str]:
@@ -180,9 +200,21 @@ SESSIONS = ListPage(
             danger=False,
         ),
         BulkAction(
+            name="session.resume",
+            label=gettext_lazy("Wake"),
+            right=Action.RUN,
+            apply=_resume,
+            question=lambda count: (
+                ngettext("Wake %(count)d session?", "Wake %(count)d sessions?", count)
+                % {"count": count}
+            ),
+            consequences=_if_resumed,
+            danger=False,
+        ),
+        BulkAction(
             name="session.destroy",
             label=gettext_lazy("Destroy"),
-            right=Action.OPERATE,
+            right=Action.RUN,
             apply=_destroy,
             question=lambda count: (
                 ngettext("Destroy %(count)d session?", "Destroy %(count)d sessions?", count)

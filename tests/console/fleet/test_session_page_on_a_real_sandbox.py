@@ -42,7 +42,7 @@ async def test_files_go_in_and_all_comes_out(
             return reverse(f"web:{name}", args=[pk])
 
         files = [SimpleUploadedFile("a.csv", b"1,2\n"), SimpleUploadedFile("b.csv", b"3,4\n")]
-        await client.post(address("upload-input"), {"files": files})
+        await client.post(address("upload-files"), {"files": files})
         assert [row.path async for row in Attachment.objects.all()] == ["a.csv", "b.csv"]
         await client.post(address("remove-input"), {"path": "b.csv"})
 
@@ -55,7 +55,7 @@ async def test_files_go_in_and_all_comes_out(
         page = (
             await client.get(address("session"), {"path": "/workspace/output"})
         ).content.decode()
-        for text in ("sum.csv", "link to", "/etc/passwd", "Download all as zip", "a.csv"):
+        for text in ("sum.csv", "link to", "/etc/passwd", "Download this folder as zip", "a.csv"):
             assert text in page
         assert "b.csv" not in page
 
