@@ -155,6 +155,16 @@ class Principal:
         }
         return Tenant.objects.filter(pk__in=whole)
 
+    def reach(self, action: Action) -> Q:
+        """Of rows that have a `tenant` and perhaps a `space`: those where this is allowed. By ids alone, so
+        that a database finds them in an index, in order."""
+        if self.everything:
+            return Q()
+        wanted = [grant for grant in self.grants if action in grant.actions]
+        return Q(tenant__in={grant.tenant_id for grant in wanted if grant.space_id is None}) | Q(
+            space__in={grant.space_id for grant in wanted if grant.space_id}
+        )
+
     def member_of(self) -> QuerySet[Tenant]:
         """The tenants in which they have any role, in one space at least: they see its catalog."""
         if self.everything:

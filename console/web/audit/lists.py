@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from django.db.models import Q, QuerySet
 from django.http import HttpResponseBase
 from django.utils.translation import gettext_lazy as _
 
 from console.audit.models import AuditEntry, Outcome
-from console.tenants.access import Action, Principal
+from console.tenants.access import Action
 from console.web.lists import (
     ChoiceFilter,
     Column,
@@ -20,7 +19,7 @@ from console.web.lists import (
 )
 from console.web.requests import ConsoleRequest
 
-__all__ = ["AUDIT", "audit", "visible_entries"]
+__all__ = ["AUDIT", "audit"]
 
 
 class AuditFilter(ListFilter):
@@ -38,20 +37,13 @@ class AuditFilter(ListFilter):
     space = SpaceFilter()
 
 
-def visible_entries(principal: Principal) -> QuerySet[AuditEntry]:
-    """Of whole tenants for those who may audit them, else of the spaces that they may audit."""
-    if principal.everything:
-        return AuditEntry.objects.all()
-    return AuditEntry.objects.filter(
-        Q(tenant__in=principal.tenants(Action.AUDIT)) | Q(space__in=principal.spaces(Action.AUDIT))
-    )
-
-
 AUDIT = ListPage(
     name="audit",
     title=_("Audit log"),
     template="audit/list.html",
-    rows=lambda principal: visible_entries(principal).select_related("space"),
+    rows=lambda principal: AuditEntry.objects.filter(principal.reach(Action.AUDIT)).select_related(
+        "space"
+    ),
     filters=AuditFilter,
     columns=(
         Column("created_at", _("When"), sort="pk", falling=True),

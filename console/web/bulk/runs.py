@@ -141,14 +141,14 @@ def work(run_id: str) -> None:
         return
     deadline = time.monotonic() + _SLICE_S
     try:
-        while waiting := list(run.items.filter(outcome=BulkOutcome.WAITING)[:_BATCH]):
+        while batch := list(run.items.filter(outcome=BulkOutcome.WAITING)[:_BATCH]):
+            _do(run, page, action, batch)
+            BulkRun.objects.filter(pk=run_id).update(taken_until=timezone.now() + _LEASE)
             if time.monotonic() > deadline:
                 break
-            _do(run, page, action, waiting)
-            BulkRun.objects.filter(pk=run_id).update(taken_until=timezone.now() + _LEASE)
     finally:
         BulkRun.objects.filter(pk=run_id).update(taken_until=None)
-    if waiting:
+    if batch:
         _hand_on(run_id)
     else:
         BulkRun.objects.filter(pk=run_id, finished_at=None).update(finished_at=timezone.now())

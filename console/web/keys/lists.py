@@ -32,10 +32,9 @@ __all__ = ["KEYS", "visible_keys"]
 
 
 def visible_keys(principal: Principal) -> QuerySet[ApiKey]:
-    return ApiKey.objects.filter(
-        Q(tenant__in=principal.tenants(Action.MANAGE))
-        | Q(space__in=principal.spaces(Action.MANAGE))
-    ).select_related("tenant", "space", "created_by")
+    return ApiKey.objects.filter(principal.reach(Action.MANAGE)).select_related(
+        "tenant", "space", "created_by"
+    )
 
 
 class KeyFilter(ListFilter):

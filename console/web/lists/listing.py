@@ -99,15 +99,28 @@ class Listing:
 
     @cached_property
     def rows(self) -> Page[Any]:
-        paginator = Paginator(self.matching, self.size)
+        paginator = Paginator(self._keys, self.size)
         asked = self._request.GET.get("page", "1")
+        if asked == "1" and len(first := self._keys[: self.size + 1]) <= self.size:
+            # All of it: counting would look through the whole table once more.
+            paginator.count = len(first)
         found = paginator.get_page(asked)
         if asked != str(found.number):
             self.hints.append(
                 _("There is no page “%(page)s”; this is page %(number)d.")
                 % {"page": asked[:20], "number": found.number}
             )
+        found.object_list = self._fetched(list(found.object_list))
         return found
+
+    @property
+    def _keys(self) -> QuerySet[Any]:
+        """Only these are put in order, not whole rows with what hangs on them."""
+        return self.matching.prefetch_related(None).values_list("pk", flat=True)
+
+    def _fetched(self, keys: list[Any]) -> list[Any]:
+        found = self.filter.queryset.in_bulk(keys)
+        return [found[key] for key in keys if key in found]
 
     @property
     def count(self) -> int:

@@ -64,9 +64,7 @@ def session_ids(text: str) -> list[str]:
 
 def make_sessions(world: World, *names: str, **values: Any) -> list[Session]:
     values = {"backend": world.backend, **values}
-    return [
-        Session.objects.create(space=world.space, session_id=name, **values) for name in names
-    ]
+    return [Session.objects.create(space=world.space, session_id=name, **values) for name in names]
 
 
 @pytest.mark.parametrize("name", LISTS)
@@ -318,7 +316,12 @@ def test_the_catalog_shows_the_newest_versions_that_are_not_archived(
     world: World, admin: Client
 ) -> None:
     SkillVersion.objects.create(
-        skill=world.skill, number=2, digest="2" * 64, description="Newer.", size_bytes=1, file_count=1
+        skill=world.skill,
+        number=2,
+        digest="2" * 64,
+        description="Newer.",
+        size_bytes=1,
+        file_count=1,
     )
 
     def shown(query: str = "") -> list[int]:
