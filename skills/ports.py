@@ -35,6 +35,9 @@ class BackendPort(Protocol):
     @property
     def fingerprint(self) -> str: ...
 
+    def require_open(self) -> None:
+        """Conflict, with the mend, while nothing new may be started on it."""
+
     async def open_client(self) -> SandboxClient: ...
 
     async def open_account(self, fingerprint: str) -> SandboxClient | None:
@@ -59,6 +62,9 @@ class SpacePort(Protocol):
 
     @property
     def backend(self) -> BackendPort: ...
+
+    def require_kept(self) -> None:
+        """Conflict if it is being deleted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

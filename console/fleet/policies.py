@@ -153,6 +153,7 @@ def _record(
 
 async def try_host(*, runtime: Runtime, space: Space, policy: NetworkPolicy, url: str) -> Trial:
     """Start a sandbox with this policy, try the URL from inside, and delete it."""
+    space.backend.require_open()
     client = await runtime.client(space.backend)
     sandbox = await client.create(
         CreateRequest(

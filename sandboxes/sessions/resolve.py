@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
-from sandboxes.errors import Internal, SandboxError
+from sandboxes.errors import Conflict, Internal, SandboxError
 from sandboxes.sessions.binding import Binding, StoredBinding
 from sandboxes.sessions.connect import connect_bound, stored_token
 from sandboxes.sessions.events import EventKind, Why
@@ -26,8 +26,8 @@ __all__ = ["Outcome", "Plan", "Prepare", "Resolution", "Resolved"]
 log = logging.getLogger(__name__)
 
 Plan = Callable[[], Awaitable[SandboxPlan]]
-"""What a new sandbox would be now. Called only when the session is unbound, and once more after
-binding, so it must read anew on every call."""
+"""What a new sandbox would be now; Conflict while none may be made. Called before a stale one is given up, when
+the session is unbound, and once more after binding, so it must read anew on every call."""
 
 
 Prepare = Callable[[Sandbox], Awaitable[None]]
@@ -85,7 +85,8 @@ class Resolution(Operation):
             await self._forget(stored, binding, Why.BACKEND_CHANGED)
             return None
         stale = self.held.snapshot.stale
-        if stale is not None and self.held.snapshot.turn.may_rebuild:
+        may_rebuild = stale is not None and self.held.snapshot.turn.may_rebuild
+        if stale is not None and may_rebuild and await self._may_make():
             await self._destroy_stale(stored, binding, stale.why)
             return None
         sandbox = await self._connect(stored, binding)
@@ -98,6 +99,18 @@ class Resolution(Operation):
             binding=binding,
             stale=stale is not None,
         )
+
+    async def _may_make(self) -> bool:
+        """Whether a new sandbox could be made now. Until it can, a stale one is better than none, and the turn
+        keeps its ticket."""
+        self.held.restore_ticket = self.held.snapshot.turn.ticket
+        try:
+            await self.plan()
+        except Conflict as error:
+            log.info("session %s keeps its stale sandbox: %s", self.held.key, error)
+            return False
+        self.held.restore_ticket = False
+        return True
 
     async def _destroy_stale(self, stored: StoredBinding, binding: Binding, why: str) -> None:
         # The old one goes first: unbound but alive, it would be claimed again by its tags.

@@ -124,10 +124,12 @@ def request_build(
     `from_base` also rules out the use of an earlier identical release. With `rollout_percent` the
     result becomes the candidate for that share of new sessions and for `rollout_sessions`.
     Idempotent while it is queued: the same wish is the same build.
-    Conflict for a skill that is not there to be removed, InvalidRequest for a version of another
-    tenant or two versions of one skill.
+    Conflict for a skill that is not there to be removed, for a backend that starts nothing new and for a
+    space that is being deleted; InvalidRequest for a version of another tenant or two versions of one skill.
     """
     space = lock_space(space.pk)
+    space.require_kept()
+    space.backend.require_open()
     changes = _changes(space, add, remove, versions)
     if rollout_percent is not None:
         check_percent(rollout_percent)
@@ -228,7 +230,7 @@ def dispatch(build_id: str) -> None:
     """Hand it to a worker once the transaction is committed. The sweep does it too, if that is lost."""
     from skills.tasks import run_build
 
-    transaction.on_commit(lambda: run_build.delay(build_id))
+    transaction.on_commit(lambda: run_build.delay(build_id), robust=True)
 
 
 def _changes(

@@ -117,7 +117,7 @@ def delete_release(*, release: Release, actor: Actor) -> Release:
     )
     from skills.tasks import delete_snapshot
 
-    transaction.on_commit(lambda: delete_snapshot.delay(release.pk))
+    transaction.on_commit(lambda: delete_snapshot.delay(release.pk), robust=True)
     return release
 
 
@@ -166,4 +166,4 @@ def _told(promotion: Promotion | None) -> Promotion | None:
 def _tell_later(promotion: Promotion) -> None:
     from skills.tasks import tell_sessions
 
-    transaction.on_commit(lambda: tell_sessions.delay(promotion.pk))
+    transaction.on_commit(lambda: tell_sessions.delay(promotion.pk), robust=True)

@@ -36,6 +36,7 @@ async def run(context: BuildContext) -> None:
         context.log.say("The space has no skill left: it serves its base template.")
         await finish_by_clearing(context)
         return
+    space.backend.require_open()
     build.fingerprint = await in_db(lambda: space.backend.fingerprint)
     build.template_id = await _template_id(context)
     build.inputs_digest = inputs_digest(build.template_id, context.items)
