@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from sandboxes.client import SandboxClient
 from sandboxes.errors import SandboxError
 from sandboxes.sessions.binding import Binding
+from sandboxes.sessions.events import Why
 from sandboxes.sessions.keys import (
     SCHEMA_VERSION,
     TAG_BACKEND,
@@ -31,6 +32,7 @@ from sandboxes.sessions.manager import SessionManager
 from sandboxes.types import ListFilter, SandboxInfo, SandboxState
 
 __all__ = [
+    "Abandoned",
     "BuildsAlive",
     "Finding",
     "FindingKind",
@@ -44,6 +46,8 @@ BuildsAlive = Callable[[Collection[str]], Awaitable[Collection[str]]]
 """Of these build ids, those whose build still needs its sandbox."""
 SessionsAlive = Callable[[Collection[SessionKey]], Awaitable[Collection[SessionKey]]]
 """Of these sessions, those that still exist and would claim an unbound sandbox of theirs."""
+Abandoned = Callable[[Collection[SessionKey]], Awaitable[Collection[SessionKey]]]
+"""Of these bound sessions, those whose space exists no more, so that nobody can ever use them again."""
 SameAccount = Callable[[], Awaitable[bool]]
 Inspect = Callable[[Sequence[tuple[SandboxInfo, Binding]]], Awaitable[Mapping[str, str]]]
 """Shown every bound sandbox, in batches, whatever its state. Answers, by sandbox id, why it drifted
@@ -117,13 +121,15 @@ async def reap(
     same_account: SameAccount | None = None,
     sessions_alive: SessionsAlive | None = None,
     builds_alive: BuildsAlive | None = None,
+    abandoned: Abandoned | None = None,
     inspect: Inspect | None = None,
 ) -> ReapReport:
     """One pass over a backend. Never raises SandboxError: `aborted` and the findings tell.
 
     `same_account` says whether the backend still points at the provider account that `client` was
     opened for. Without `sessions_alive` an unbound sandbox counts as nobody's after its grace, which
-    never starts before Redis was last empty; without `builds_alive` the builds' are kept.
+    never starts before Redis was last empty; without `builds_alive` the builds' are kept, without
+    `abandoned` every bound one.
     """
     run = _Reaper(
         client=client,
@@ -135,6 +141,7 @@ async def reap(
         same_account=same_account,
         sessions_alive=sessions_alive,
         builds_alive=builds_alive,
+        abandoned=abandoned,
         inspect=inspect,
         report=ReapReport(dry_run=dry_run, started_at=now or datetime.now(UTC)),
     )
@@ -158,6 +165,7 @@ class _Reaper:
     same_account: SameAccount | None
     sessions_alive: SessionsAlive | None
     builds_alive: BuildsAlive | None
+    abandoned: Abandoned | None
     inspect: Inspect | None
     report: ReapReport
     store_since: float = 0.0
@@ -211,6 +219,11 @@ class _Reaper:
                 self._judge(info, "No session is bound to it.", key)
 
     async def _sort_bound(self, batch: list[tuple[SandboxInfo, Binding]]) -> None:
+        lost = await self._lost([binding.key for _, binding in batch])
+        for info, binding in batch:
+            if binding.key in lost:
+                self._judge(info, "Its space does not exist any more.", binding.key)
+        batch = [(info, binding) for info, binding in batch if binding.key not in lost]
         self.report.bound += len(batch)
         drifted = await self.inspect(batch) if self.inspect is not None and batch else {}
         for info, binding in batch:
@@ -218,6 +231,9 @@ class _Reaper:
                 self._find(FindingKind.STUCK, info, f"It is {info.raw_state}.", binding.key)
             elif info.id in drifted:
                 self._find(FindingKind.DRIFTED, info, drifted[info.id], binding.key)
+
+    async def _lost(self, keys: Collection[SessionKey]) -> Collection[SessionKey]:
+        return set(await self.abandoned(keys)) if self.abandoned is not None and keys else ()
 
     async def _sort_builds(self, batch: list[SandboxInfo]) -> None:
         if not batch:
@@ -271,6 +287,9 @@ class _Reaper:
         return same
 
     async def _delete_of_session(self, finding: Finding, key: SessionKey) -> None:
+        if await self._lost([key]):
+            await self._unbind_and_delete(finding, key)
+            return
         async with self.sessions.exclusive(key=key, wait_s=_LOCK_WAIT_S) as held:
             binding = held.snapshot.binding(key)
             if binding is not None and binding.sandbox_id == finding.sandbox_id:
@@ -281,6 +300,18 @@ class _Reaper:
                 self._keep(finding, FindingKind.CLAIMABLE, reason)
                 return
             await self._delete(finding)
+
+    async def _unbind_and_delete(self, finding: Finding, key: SessionKey) -> None:
+        """Its binding goes with it: nobody else would ever ask for that session again."""
+        await self.sessions.destroy(
+            key=key,
+            client=self.client,
+            backend=self.backend,
+            why=Why.SESSION_DELETED,
+            wait_s=_LOCK_WAIT_S,
+        )
+        # The session may have been bound to another one than this.
+        await self._delete(finding)
 
     async def _delete_of_build(self, finding: Finding) -> None:
         if self.builds_alive is None or await self.builds_alive({finding.build}):
