@@ -29,5 +29,10 @@ def test_cube_takes_all_but_names() -> None:
     assert contracts_in("test_cube.py") == contracts_in("test_local.py")
 
 
+def test_the_gateway_takes_all_but_names() -> None:
+    """Behind it is what `test_local_by_name.py` tries with names."""
+    assert contracts_in("test_e2b_through_gateway.py") == contracts_in("test_local.py")
+
+
 def test_exported_names_exist() -> None:
     assert all(hasattr(testing, name) for name in testing.__all__)
