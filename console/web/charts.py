@@ -186,11 +186,13 @@ def bars(
     since: datetime,
     until: datetime,
     unit: str,
+    has_totals: bool,
     extra: Sequence[tuple[str, Sequence[float | str | None]]] = (),
 ) -> Chart:
-    """Series stacked into one bar for each moment, which stands for the time until the next."""
+    """Series stacked into one bar for each moment, which stands for the time until the next. `has_totals` adds
+    them up beside their names."""
     tops = [sum(one.values[n] or 0 for one in series) for n in range(len(moments))]
-    scale = _nice(max(tops, default=0))
+    scale = _nice(max([*tops, GRID_LINES]))
     chart = _empty(id, title, summary, unit, scale, since, until)
     width = 100 / max(len(moments), 1)
     xs = [width * n for n in range(len(moments))]
@@ -214,10 +216,8 @@ def bars(
                     )
                 )
                 below[n] += value
-        total = sum(value or 0 for value in one.values)
-        chart.shapes.append(
-            Shape(label=one.label, look=one.look, areas=[], lines=[], latest=_number(total))
-        )
+        total = _number(sum(value or 0 for value in one.values)) if has_totals else ""
+        chart.shapes.append(Shape(label=one.label, look=one.look, areas=[], lines=[], latest=total))
     _tell(chart, moments, series, extra, [(x, x + width) for x in xs])
     return chart
 

@@ -112,6 +112,7 @@ def dashboard(
     builds = _builds(spaces)
     figures = build_figures(spaces=spaces, days=period.days, now=now)
     found = Found(
+        principal=principal,
         spaces=standings,
         backends=backends,
         builds=[(build, state) for build, state in builds if not build.is_finished],

@@ -4,7 +4,7 @@ database: it reads what the overview has found."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from django.conf import settings
@@ -14,8 +14,10 @@ from django.utils.timesince import timesince
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
+from console.fleet.models import Backend
 from console.fleet.standing import BackendStanding, SpaceStanding, failed_last
-from console.tenants.models import ApiKey, Rollout, Tenant
+from console.tenants.access import Action, Principal
+from console.tenants.models import ApiKey, Rollout, Space, Tenant
 from console.web.templatetags.skillyard import seconds
 from skills.models import Build
 from skills.services import Stuck
@@ -38,6 +40,7 @@ class Found:
     """What the overview has found, as far as this person may see it. `tenants` are those that they manage,
     with `without_two_step` members; `builds` are the unfinished ones."""
 
+    principal: Principal
     spaces: Sequence[SpaceStanding]
     backends: Sequence[BackendStanding]
     builds: Sequence[tuple[Build, Stuck | None]]
@@ -55,6 +58,9 @@ class Need:
     mend: str
     url: str
     since: datetime | None = None
+    action: Action = Action.VIEW
+    """What the mend takes, in `where`."""
+    where: Space | Backend | None = None
 
     @property
     def label(self) -> str:
@@ -74,7 +80,18 @@ def needs(found: Found) -> list[Need]:
         *_of_members(found.tenants),
         *_of_lagging_sessions(found.spaces),
     ]
-    return sorted(everything, key=lambda need: _RANKS.index(need.rank))
+    told = [_as_far_as_allowed(need, found.principal) for need in everything]
+    return sorted(told, key=lambda need: _RANKS.index(need.rank))
+
+
+def _as_far_as_allowed(need: Need, principal: Principal) -> Need:
+    """Who may not do the mend is not promised it: they see what there is."""
+    if need.where is None:
+        return need
+    space_id = need.where.pk if isinstance(need.where, Space) else None
+    if principal.may(need.action, tenant_id=need.where.tenant_id, space_id=space_id):
+        return need
+    return replace(need, mend=_("Look at it"))
 
 
 def _of_backends(backends: Sequence[BackendStanding]) -> Iterator[Need]:
@@ -105,6 +122,8 @@ def _of_backends(backends: Sequence[BackendStanding]) -> Iterator[Need]:
                 mend=_("Check it now"),
                 url=url,
                 since=backend.checked_at,
+                action=Action.MANAGE,
+                where=backend,
             )
         sentence = _VERIFIED.get(standing.verified)
         if sentence is not None:
@@ -116,6 +135,8 @@ def _of_backends(backends: Sequence[BackendStanding]) -> Iterator[Need]:
                 mend=_("See which point failed") if is_failed else _("Verify it"),
                 url=reverse("web:verification", args=[run.pk]) if is_failed and run else url,
                 since=run.finished_at if run else None,
+                action=Action.VIEW if is_failed else Action.MANAGE,
+                where=backend,
             )
 
 
@@ -140,10 +161,13 @@ def _of_releases(spaces: Sequence[SpaceStanding]) -> Iterator[Need]:
             sentence=sentence % words,
             mend=_("Rebuild it"),
             url=reverse("web:release", args=[release.pk]),
+            action=Action.BUILD,
+            where=standing.space,
         )
 
 
 def _of_builds(found: Found) -> Iterator[Need]:
+    spaces = {standing.space.pk: standing.space for standing in found.spaces}
     for build, stuck in found.builds:
         if stuck is None:
             continue
@@ -164,6 +188,8 @@ def _of_builds(found: Found) -> Iterator[Need]:
             mend=_("Take it up or cancel it"),
             url=reverse("web:build", args=[build.pk]),
             since=build.heartbeat_at or build.created_at,
+            action=Action.OPERATE,
+            where=spaces[build.space_id],
         )
     tried_again = {build.space_id for build, _stuck in found.builds}
     for standing in failed_last(found.spaces, within=_FAILED_WITHIN):
@@ -176,6 +202,8 @@ def _of_builds(found: Found) -> Iterator[Need]:
                 mend=_("See why, and try again"),
                 url=reverse("web:build", args=[standing.last_build]),
                 since=standing.last_build_at,
+                action=Action.BUILD,
+                where=standing.space,
             )
 
 
@@ -268,6 +296,8 @@ def _of_lagging_sessions(spaces: Sequence[SpaceStanding]) -> Iterator[Need]:
                 % {"count": count, "space": space.name, "number": standing.policy_number},
                 mend=_("Apply it now"),
                 url=reverse("web:network", args=[space.pk]),
+                action=Action.POLICY,
+                where=space,
             )
         if count := standing.behind_release:
             if space.rollout == Rollout.NEXT_TURN:

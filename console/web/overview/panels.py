@@ -206,6 +206,8 @@ def builds_charts(figures: BuildFigures, period: Period, now: datetime) -> list[
             % {"when": period.words, "good": whole.succeeded, "bad": whole.failed},
             moments=moments,
             series=series,
+            # Whole hours are not the last 24 of them, which are told beside it.
+            has_totals=period.days > 1,
             extra=[(_("Success rate"), ["—" if rate is None else percent(rate) for rate in rates])],
             since=since,
             until=until,
