@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.sandboxes.sessions.world import RedisServer
 from tests.console.api.server import start
+from tests.sandboxes.sessions.world import RedisServer
 
 __all__ = ["gateway_before"]
 
