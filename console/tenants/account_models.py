@@ -49,13 +49,16 @@ class TotpDevice(TimestampMixin, ThrottlingMixin, Device):  # type: ignore[misc]
     """From here on the wait no longer doubles: four minutes, so that whoever has the password can't shut
     its owner out for days."""
 
+    throttling_failure_count: int
+    user = models.OneToOneField(
+        settings.AUTH_USER_MODEL, models.CASCADE, related_name="totp_device"
+    )
     secret = EncryptedJSONField()
     """In hex."""
     last_step = models.BigIntegerField(default=-1)
     """Of the last code that was taken: it and all before it are worth nothing any more."""
 
-    class Meta:
-        constraints = [models.UniqueConstraint(fields=["user"], name="one_totp_device_each")]
+    objects: ClassVar[models.Manager[TotpDevice]] = models.Manager()
 
     @property
     def key(self) -> bytes:

@@ -89,7 +89,7 @@ def without_two_step(tenants: Iterable[Tenant]) -> dict[str, int]:
     """How many members of each would have to set it up."""
     rows = (
         Membership.objects.filter(tenant__in=list(tenants), user__is_active=True)
-        .exclude(user__totpdevice__confirmed=True)
+        .exclude(user__totp_device__confirmed=True)
         .order_by()
         .values_list("tenant")
         .annotate(Count("user", distinct=True))

@@ -56,7 +56,7 @@ def note(request: HttpRequest, user: User) -> None:
     # A session that was ended meanwhile has nothing to hang a row on.
     with contextlib.suppress(IntegrityError), transaction.atomic():
         if not rows.update(**looks):
-            SignIn.objects.create(session_id=session.session_key, created_at=since, **looks)
+            SignIn.objects.create(session_id=str(session.session_key), created_at=since, **looks)
 
 
 def sign_ins_of(user: User) -> QuerySet[SignIn]:

@@ -2,13 +2,14 @@
 
 const own = Intl.DateTimeFormat().resolvedOptions().timeZone;
 const zone = document.documentElement.dataset.timeZone || own;
-const format = new Intl.DateTimeFormat(document.documentElement.lang, {
-  dateStyle: "medium",
-  timeStyle: "short",
-  timeZone: zone,
-});
+const format = formatter({ dateStyle: "medium", timeStyle: "short" });
+const timeOnly = formatter({ timeStyle: "short" });
 
-/** The server shows times in the browser's zone too, from the next page on. */
+function formatter(style) {
+  return new Intl.DateTimeFormat(document.documentElement.lang, { ...style, timeZone: zone });
+}
+
+// The server shows times in the browser's zone too, from the next page on.
 if (own && !document.cookie.split("; ").includes(`time_zone=${own}`)) {
   document.cookie = `time_zone=${own}; path=/; max-age=31536000; samesite=lax`;
 }
@@ -18,7 +19,8 @@ function localTimes(scope) {
     const when = new Date(element.dateTime);
     const local = format.format(when);
     element.title = `${local} (${zone}) · ${when.toISOString().slice(0, 16).replace("T", " ")} UTC`;
-    if (element.hasAttribute("data-absolute")) element.textContent = local;
+    const absolute = element.dataset.absolute;
+    if (absolute !== undefined) element.textContent = absolute === "time" ? timeOnly.format(when) : local;
   }
 }
 localTimes(document);

@@ -21,7 +21,7 @@ _BROWSERS = (
     ("Firefox/", "Firefox"),
     ("CriOS/", "Chrome"),
     ("Chromium/", "Chromium"),
-    ("Chrome/", "Chrome"),
+    ("(Headless)?Chrome/", "Chrome"),
     ("Safari/", "Safari"),
     ("curl/", "curl"),
     ("[Pp]ython", "Python"),

@@ -39,7 +39,7 @@ class ProofForm(forms.Form):
 
     def clean_proof(self) -> str:
         proof = cast(str, self.cleaned_data["proof"])
-        user = cast(User, self.request.user)
+        user = self.request.user
         if proof.strip().isdigit() and user.has_two_step():
             self._check_code(user, proof)
         elif not is_password(self.request, proof):

@@ -35,7 +35,7 @@ def remember(request: HttpRequest, user: User, *, next_url: str) -> None:
     request.session[_KEY] = asdict(
         Pending(
             user_id=user.pk,
-            backend=user.backend,  # type: ignore[attr-defined]
+            backend=user.backend,
             fingerprint=user.get_session_auth_hash(),
             next=next_url,
             at=time(),

@@ -101,7 +101,7 @@ def sign_in_code(request: HttpRequest) -> HttpResponse:
             form.add_error(None, refusal.message)
         else:
             pending.forget(request)
-            user.backend = half.backend  # type: ignore[attr-defined]
+            user.backend = half.backend
             url = half.next or str(settings.LOGIN_REDIRECT_URL)
             return _sign_in(request, user, url, second_step=True)
     status = 200 if not form.errors else 422 if retry_after_s is None else 429

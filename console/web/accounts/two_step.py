@@ -109,7 +109,7 @@ def _page(
 ) -> HttpResponse:
     user = request.user
     device = two_step.device_of(user)
-    context = {
+    context: dict[str, object] = {
         "device": device,
         "owed": request.principal.owes_two_step,
         "required_by": Tenant.objects.filter(

@@ -63,7 +63,7 @@ def profile(request: ConsoleRequest) -> HttpResponse:
     )
 
 
-class ChangePasswordForm(PasswordChangeForm):  # type: ignore[type-arg]
+class ChangePasswordForm(PasswordChangeForm):
     """Wrong old passwords count as at sign-in, so that nobody guesses in a browser left open."""
 
     def __init__(self, request: ConsoleRequest) -> None:

@@ -6,7 +6,11 @@ __all__ = ["TOPICS", "topic_of"]
 
 TOPICS = {
     "overview": "admin#the-overview",
-    "profile": "admin#members-and-keys",
+    "profile": "admin#your-own-settings",
+    "password": "admin#your-own-settings",
+    "two-step": "admin#your-own-settings",
+    "sign-ins": "admin#your-own-settings",
+    "member-security": "admin#how-members-sign-in",
     "spaces": "admin#spaces",
     "new-space": "admin#spaces",
     "space-settings": "space-owner#settings",

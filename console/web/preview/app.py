@@ -99,7 +99,7 @@ def _admit(connection: HTTPConnection, pk: str, port: int, rest: str | None) -> 
     session = tickets.session_for(user, pk)
     if session is None:
         return _missing()
-    ticket = tickets.issue(user=user, session=session, port=port)
+    ticket = tickets.issue(connection=connection, user=user, session=session, port=port)
     query = connection.scope["query_string"].decode("latin-1")
     target = f"/sessions/{pk}/ports/{port}/~{ticket}/{quote(rest or '')}"
     return RedirectResponse(f"{target}?{query}" if query else target, 302, headers=_plain())

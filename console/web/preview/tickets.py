@@ -2,7 +2,7 @@
 
 A page from a sandbox is shown in an origin of its own (CSP `sandbox`), so its scripts, styles and calls
 carry no cookie. The signed-in person is therefore given a ticket in the path: it opens this one port of
-this one session, for an hour, while they may still run things there.
+this one session, for an hour, while they are signed in where they asked for it and may still run things there.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from starlette.requests import HTTPConnection
 
 from console.fleet.models import Session
 from console.tenants.access import Action, Principal
+from console.tenants.account_models import SignIn
 from console.tenants.models import User
 
 __all__ = ["holder", "issue", "session_for", "signed_in"]
@@ -26,19 +27,21 @@ _SALT = "console.web.preview"
 _LIFE_S = 3600
 
 
-def issue(*, user: User, session: Session, port: int) -> str:
-    return signing.dumps([user.pk, session.pk, port], salt=_SALT)
+def issue(*, connection: HTTPConnection, user: User, session: Session, port: int) -> str:
+    key = connection.cookies.get(settings.SESSION_COOKIE_NAME)
+    sign_in = SignIn.objects.filter(session_id=key, user=user).first()
+    return signing.dumps([sign_in and sign_in.pk, session.pk, port], salt=_SALT)
 
 
 def holder(ticket: str, *, pk: str, port: int) -> User | None:
     """None for a ticket that is forged, too old, or for something else."""
     try:
-        user_id, session_pk, ticket_port = signing.loads(ticket, salt=_SALT, max_age=_LIFE_S)
+        sign_in_id, session_pk, ticket_port = signing.loads(ticket, salt=_SALT, max_age=_LIFE_S)
     except (signing.BadSignature, ValueError):
         return None
-    if (session_pk, ticket_port) != (pk, port):
+    if (session_pk, ticket_port) != (pk, port) or sign_in_id is None:
         return None
-    return User.objects.filter(pk=user_id, is_active=True).first()
+    return User.objects.filter(sign_ins=sign_in_id, is_active=True).first()
 
 
 def signed_in(connection: HTTPConnection) -> User | None:

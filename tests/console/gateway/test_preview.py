@@ -19,6 +19,8 @@ pytestmark = [pytest.mark.sandbox, pytest.mark.slow]
 SIGN_IN = """
 from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY
 from django.contrib.sessions.backends.db import SessionStore
+from django.utils import timezone
+from console.tenants.account_models import SignIn
 from console.tenants.models import Membership, Space, User
 for role in ("operator", "viewer"):
     user = User.objects.create_user(role)
@@ -29,6 +31,8 @@ for role in ("operator", "viewer"):
     session[BACKEND_SESSION_KEY] = "django.contrib.auth.backends.ModelBackend"
     session[HASH_SESSION_KEY] = user.get_session_auth_hash()
     session.create()
+    now = timezone.now()
+    SignIn.objects.create(session_id=session.session_key, user=user, created_at=now, last_used_at=now)
     print("cookie", role, session.session_key)
 row = __import__("console.fleet.models").fleet.models.Session.objects.get(sandbox_id="{sandbox}")
 print("cookie", "row", row.pk)

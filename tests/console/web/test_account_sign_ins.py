@@ -9,6 +9,7 @@ import pytest
 from django.contrib.sessions.models import Session
 from django.test import Client
 from django.urls import reverse
+from starlette.requests import HTTPConnection
 
 from console.tenants.account_models import SignIn
 from console.tenants.models import Membership, User
@@ -16,6 +17,7 @@ from console.tenants.sign_ins import note
 from console.tenants.tasks import sweep_sign_ins
 from console.web import middleware
 from console.web.accounts.browsers import in_words
+from console.web.preview import tickets
 from tests.console.cast import World
 from tests.console.web.account_world import (
     PASSWORD,
@@ -177,6 +179,20 @@ def test_an_admin_of_another_tenant_sees_and_ends_nothing(
     assert person.get_username() not in text_of(stranger.get(reverse("web:member-security")))
     assert stranger.post(reverse("web:sign-out-member", args=[person.pk])).status_code == 404
     assert is_signed_in(theirs)
+
+
+def test_a_preview_ends_with_the_sign_in_that_opened_it(person: User, world: World) -> None:
+    here = browser(person)
+    cookie = f"session={here.session.session_key}".encode()
+    connection = HTTPConnection({"type": "http", "headers": [(b"cookie", cookie)]})
+    ticket = tickets.issue(connection=connection, user=person, session=world.session, port=8000)
+    assert tickets.holder(ticket, pk=world.session.pk, port=8000) == person
+
+    here.post(reverse("web:sign-out"))
+
+    assert tickets.holder(ticket, pk=world.session.pk, port=8000) is None
+    late = tickets.issue(connection=connection, user=person, session=world.session, port=8000)
+    assert tickets.holder(late, pk=world.session.pk, port=8000) is None
 
 
 @pytest.mark.parametrize(

@@ -84,6 +84,7 @@ def crowded(world: World) -> World:
         "sessions",
         "backends",
         "members",
+        "member-security",
         "keys",
         "audit",
         "reconcile",
