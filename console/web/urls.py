@@ -35,6 +35,7 @@ from console.web.sessions import files as session_files
 from console.web.sessions import lists as session_list
 from console.web.sessions import views as sessions
 from console.web.spaces import lists as space_list
+from console.web.spaces import removal as space_removal
 from console.web.spaces import views as spaces
 
 app_name = "web"
@@ -72,6 +73,7 @@ urlpatterns = [
     path("spaces/<str:space_id>/releases/withdraw/", releases.withdraw, name="withdraw"),
     path("spaces/<str:space_id>/compact/", releases.compact, name="compact"),
     path("spaces/<str:space_id>/settings/", spaces.edit_space, name="space-settings"),
+    path("spaces/<str:space_id>/delete/", space_removal.delete, name="delete-space"),
     path("spaces/<str:space_id>/sessions/", session_list.sessions, name="space-sessions"),
     path("spaces/<str:space_id>/sessions/start/", sessions.start, name="start-session"),
     path("catalog/", catalog_list.catalog, name="catalog"),

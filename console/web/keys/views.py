@@ -15,7 +15,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_POST
 
-from console.tenants.access import Action, Principal
+from console.tenants.access import PLATFORM, Action, Principal
 from console.tenants.keys import KINDS, issue_key, revoke_key
 from console.tenants.models import Space
 from console.web.keys.lists import KEYS, visible_keys
@@ -24,8 +24,8 @@ from sandboxes.errors import InvalidRequest
 
 SCOPE_CHOICES = [
     (Action.VIEW.value, gettext_lazy("see everything but the audit log")),
-    (Action.RUN.value, gettext_lazy("use sessions: run commands, read and write files")),
-    (Action.OPERATE.value, gettext_lazy("pause and destroy sessions, cancel builds")),
+    (Action.RUN.value, gettext_lazy("use sessions: run commands, read and write files, end them")),
+    (Action.OPERATE.value, gettext_lazy("pause sessions, cancel builds, run as another account")),
     (Action.BUILD.value, gettext_lazy("install skills, build, roll back")),
     (Action.POLICY.value, gettext_lazy("edit the network policy")),
     (Action.CATALOG.value, gettext_lazy("upload skills and edit plans (whole tenant)")),
@@ -49,7 +49,9 @@ class KeyForm(forms.Form):
         choices=SCOPE_CHOICES,
         initial=[Action.VIEW.value, Action.RUN.value],
         widget=forms.CheckboxSelectMultiple,
-        help_text=gettext_lazy("Give it no more than it needs; you can't give what you don't have."),
+        help_text=gettext_lazy(
+            "Give it no more than it needs; you can't give what you don't have."
+        ),
     )
     kind = forms.ChoiceField(
         label=gettext_lazy("Form"),
@@ -74,6 +76,9 @@ class KeyForm(forms.Form):
 
     def __init__(self, data: Any, *, principal: Principal) -> None:
         super().__init__(data)
+        if principal.everything:
+            choices = [*SCOPE_CHOICES, (PLATFORM, _("everything, in every tenant: make tenants"))]
+            self.fields["scopes"].choices = choices  # type: ignore[attr-defined]
         self.fields["space"] = forms.ModelChoiceField(
             principal.spaces(Action.MANAGE),
             required=False,

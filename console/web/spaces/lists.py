@@ -63,6 +63,7 @@ SPACES = ListPage(
     rows=lambda principal: (
         principal.spaces()
         .select_related("tenant", "backend", "current_release")
+        .defer(*LARGE_OF_BACKENDS, "current_release__packages", "current_release__sizes")
         .annotate(
             live=_number(Session.objects.filter(state=SessionState.ACTIVE), space=OuterRef("pk")),
             skills=_number(ReleaseSkill.objects.all(), release=OuterRef("current_release")),

@@ -169,7 +169,11 @@ def edit_space(request: ConsoleRequest, space_id: str) -> HttpResponse:
     return page(
         request,
         "spaces/settings.html",
-        {"space": request.principal.space(space_id, Action.VIEW), "form": form},
+        {
+            "space": request.principal.space(space_id, Action.VIEW),
+            "form": form,
+            "may_delete": request.principal.may(Action.MANAGE, tenant_id=row.tenant_id),
+        },
         area="spaces",
         tab="settings",
         status=422 if form.errors else 200,

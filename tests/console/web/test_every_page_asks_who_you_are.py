@@ -59,6 +59,7 @@ RULES: dict[str, Rule] = {
     "withdraw": Rule(Action.BUILD, "post"),
     "compact": Rule(Action.BUILD, "post"),
     "space-settings": Rule(Action.BUILD),
+    "delete-space": Rule(Action.MANAGE),
     "roll-out": Rule(Action.BUILD, "post"),
     "space-sessions": VIEW,
     "start-session": Rule(Action.RUN, "post"),

@@ -86,3 +86,14 @@ def test_a_new_person_gets_a_role_and_a_checked_password(admin: Client, world: W
     assert (weak.status_code, good.status_code) == (422, 302)
     membership = User.objects.get(username="newcomer").memberships.get()
     assert (membership.role, membership.space) == ("viewer", world.space)
+
+
+def test_only_the_platforms_admin_is_offered_a_key_for_the_platform(
+    admin: Client, world: World, client: Client
+) -> None:
+    assert make_key(admin, scopes=["platform"])[0] == 422
+    client.force_login(User.objects.create_superuser("root"))
+    status, text = make_key(client, scopes=["platform"], tenant=world.tenant.pk)
+    assert status == 200
+    assert re.search(r"sky_[0-9a-f]{40}", text)
+    assert ApiKey.objects.latest("id").scopes == ["platform"]
