@@ -33,7 +33,7 @@ _UNFINISHED = ".new-"
 
 
 class Archive:
-    """Safe for concurrent use; one image is saved at a time."""
+    """Safe for concurrent use; one image is taken apart at a time."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -50,17 +50,18 @@ class Archive:
         return self._record(image_id).exists()
 
     async def save(self, api: Api, image_id: str) -> None:
-        """Idempotent. All or nothing; what is kept has reached the disk."""
-        async with self._saving:
-            if self.holds(image_id):
-                return
-            temporary = self._root / f"{_UNFINISHED}{secrets.token_hex(8)}"
-            try:
-                async with api.export_image(image_id) as content:
-                    await write_stream(temporary, content)
+        """Idempotent. All or nothing; what is kept has reached the disk. Once the export has begun, Docker
+        holds the image's layers until its end, whoever deletes it: so none waits for another's."""
+        if self.holds(image_id):
+            return
+        temporary = self._root / f"{_UNFINISHED}{secrets.token_hex(8)}"
+        try:
+            async with api.export_image(image_id) as content:
+                await write_stream(temporary, content)
+            async with self._saving:
                 await run_to_end(self._take_apart, temporary, image_id)
-            finally:
-                temporary.unlink(missing_ok=True)
+        finally:
+            temporary.unlink(missing_ok=True)
 
     async def load(self, api: Api, image_id: str, *, tag: str) -> None:
         """Put it back into Docker, named `tag`."""

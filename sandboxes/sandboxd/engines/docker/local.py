@@ -29,7 +29,6 @@ from sandboxes.sandboxd.engines.docker.api import Api
 from sandboxes.sandboxd.engines.docker.network import ContainerNetwork
 from sandboxes.sandboxd.engines.docker.reach import Reach
 from sandboxes.sandboxd.engines.docker.records import ContainerRecord, Paths
-from sandboxes.sandboxd.engines.docker.spawner import HostUsersSpawner
 from sandboxes.sandboxd.engines.runc import execution, sandbox
 from sandboxes.sandboxd.engines.runc.cgroups import Cgroups, SandboxCgroup
 from sandboxes.sandboxd.engines.runc.commands import host_errors
@@ -98,7 +97,7 @@ class LocalReach(Reach):
         self._mapped = mapped
         self._paths = paths
         self._key = key
-        self._spawner = (SpawnerClient if mapped else HostUsersSpawner)(paths.spawner)
+        self._spawner = SpawnerClient(paths.spawner, own_users=mapped)
         self._network_dir = _RUN_DIR / f"network-{key}"
         self._network = ContainerNetwork(self._network_dir)
         self._cgroups: Cgroups

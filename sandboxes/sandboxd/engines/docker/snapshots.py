@@ -1,8 +1,9 @@
 """Snapshots: commits of containers, kept in Docker under our name and out of its prune's reach.
 
-Docker's copy is what sandboxes start from. A container that is never started keeps it in use, which
-`docker image prune --all` respects; `docker system prune --all` removes both, so a copy of our own is
-written in the background (`archive.py`), and loaded again when Docker's is gone.
+Docker's copy is what sandboxes start from. From the commit on, a container that is never started keeps it
+in use, which `docker image prune --all` respects; `docker system prune --all` removes both, so a copy of our
+own is begun at once in the background (`archive.py`), which Docker finishes whatever is pruned meanwhile, and
+loaded again when Docker's is gone.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from sandboxes.errors import Conflict, Internal, InvalidRequest, SandboxError
+from sandboxes.errors import Conflict, Internal, InvalidRequest, NotFound, SandboxError
 from sandboxes.sandboxd.engines.docker.api import Api
 from sandboxes.sandboxd.engines.docker.archive import Archive, load_flat, write_stream
 from sandboxes.sandboxd.engines.docker.container import HOST_LABEL, SANDBOX_LABEL, keeper_config
@@ -30,6 +31,7 @@ _log = logging.getLogger(__name__)
 _LABEL = "skillyard.snapshot"
 _REPOSITORY = "skillyard-snapshot"
 _MAX_LAYERS = 100
+_COMMITS = 3
 
 
 class SnapshotStore:
@@ -91,10 +93,7 @@ class SnapshotStore:
             "skillyard.template": record.base_template_id,
         }
         try:
-            image_id = await self._api.commit(
-                container_id, repository=_REPOSITORY, tag=record.id, config={"Labels": labels}
-            )
-            image = await self._api.image(image_id) or {}
+            image = await self._commit(container_id, record, labels)
             if len(image["RootFS"]["Layers"]) > _MAX_LAYERS:
                 image = await self._flatten(record, image)
             record = dataclasses.replace(
@@ -108,6 +107,25 @@ class SnapshotStore:
         self._known[record.id] = record
         self._secure_later(record.id)
         return record
+
+    async def _commit(
+        self, container_id: str, record: ImageRecord, labels: Mapping[str, str]
+    ) -> Mapping[str, Any]:
+        """A commit that a container holds already. One that a prune took in between is made again: its
+        source is still here."""
+        for _ in range(_COMMITS):
+            image_id = await self._api.commit(
+                container_id, repository=_REPOSITORY, tag=record.id, config={"Labels": dict(labels)}
+            )
+            with contextlib.suppress(NotFound):
+                await self._keep(dataclasses.replace(record, image_id=image_id))
+                image = await self._api.image(image_id)
+                if image is not None:
+                    return image
+        raise Internal(
+            f"Docker lost the image of snapshot {record.id} as soon as it was made; stop what prunes it, "
+            "and make the snapshot again."
+        )
 
     async def restore(self, record: ImageRecord) -> None:
         """Bring Docker's copy back from ours. InvalidRequest if there is none."""
@@ -190,7 +208,6 @@ class SnapshotStore:
             "config": {"Labels": image["Config"]["Labels"]},
             "history": [{"created": image["Created"], "created_by": f"snapshot {record.id}"}],
         }
-        await self._keep(dataclasses.replace(record, image_id=image["Id"]))
         try:
             with tempfile.TemporaryDirectory(dir=self._root, prefix=".flat-") as work:
                 layer = Path(work, "layer.tar")
@@ -199,6 +216,7 @@ class SnapshotStore:
                 flat = await load_flat(self._api, layer, config, tag=tag)
         finally:
             await self._api.remove(self._keeper(record.id))
+        await self._keep(dataclasses.replace(record, image_id=flat))
         await self._api.delete_image(image["Id"])
         found = await self._api.image(flat)
         if found is None:

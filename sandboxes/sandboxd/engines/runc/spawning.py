@@ -54,10 +54,12 @@ class Spawned:
 
 class SpawnerClient:
     """One spawner process; another is started when it has died. `pid_file` names it, so that the
-    next sandboxd can end one that did not notice the death of ours."""
+    next sandboxd can end one that did not notice the death of ours. `own_users`: each sandbox has a user
+    namespace of its own, as those of runc do; Docker's have one only with `userns-remap`."""
 
-    def __init__(self, pid_file: Path) -> None:
+    def __init__(self, pid_file: Path, *, own_users: bool = True) -> None:
         self._pid_file = pid_file
+        self._own_users = own_users
         self._ids = itertools.count(1)
         self._starting: dict[int, asyncio.Future[Spawned]] = {}
         self._marks: dict[int, Callable[[int], None]] = {}
@@ -141,7 +143,8 @@ class SpawnerClient:
         asyncio.get_running_loop().add_reader(ours, self._hear)
         program = base64.b64encode(await asyncio.to_thread(seccomp.compiled)).decode()
         capabilities = sorted(CAPABILITIES.values())
-        await self._send({"op": "configure", "capabilities": capabilities, "seccomp": program}, [])
+        configuration = {"capabilities": capabilities, "seccomp": program}
+        await self._send({"op": "configure", "own_users": self._own_users, **configuration}, [])
 
     async def _send(self, message: dict[str, Any], fds: Sequence[int]) -> None:
         data = json.dumps(message).encode()

@@ -40,7 +40,8 @@ def no_tls(monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("allow_private", [False, True])
 @pytest.mark.parametrize(
-    "address", ["169.254.169.254", "[fe80::1]", "0.0.0.0", "[::ffff:a9fe:a9fe]"]
+    "address",
+    ["169.254.169.254", "[fe80::1]", "0.0.0.0", "[::ffff:a9fe:a9fe]"],  # noqa: S104
 )
 async def test_link_local_and_the_like_are_never_dialled(
     no_tls: Path, address: str, allow_private: bool

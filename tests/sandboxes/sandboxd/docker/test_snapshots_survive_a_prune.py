@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
+from typing import Any
 
 import docker
 import pytest
 
 from sandboxes.errors import Conflict, InvalidRequest
 from sandboxes.sandboxd.engines.docker import snapshots
+from sandboxes.sandboxd.engines.docker.api import Api
 from sandboxes.sandboxd.engines.docker.archive import Archive
 from sandboxes.sandboxd.engines.docker.engine import DockerEngine
 from tests.sandboxes.sandboxd.docker.conftest import Create, OwnEngine, container_of, create_in
@@ -77,6 +80,90 @@ async def test_a_system_prune_is_made_good_with_the_same_digest(
     await engine.destroy(restored.id)
     prune_images(witness)
     assert (await (await create(of=upper)).run("cat", "/opt/two")).stdout == "two\n"
+
+
+async def test_an_image_prune_before_it_is_copied_takes_nothing(
+    engine: DockerEngine,
+    create: Create,
+    witness: docker.DockerClient,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    copying = asyncio.Event()
+    save = Archive.save
+
+    async def later(archive: Archive, api: Api, image_id: str) -> None:
+        await copying.wait()
+        await save(archive, api, image_id)
+
+    monkeypatch.setattr(Archive, "save", later)
+    first = await create()
+    await first.sh("echo kept > /opt/tool")
+    snapshot = await snapshot_of(engine, first)
+    await engine.destroy(first.id)
+    prune_images(witness)
+    copying.set()
+    await engine.settled()
+    prune_everything(witness)
+    assert (await (await create(of=snapshot)).run("cat", "/opt/tool")).stdout == "kept\n"
+
+
+async def test_a_prune_right_after_the_commit_has_it_made_again(
+    engine: DockerEngine,
+    create: Create,
+    witness: docker.DockerClient,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    commits: list[str] = []
+    commit = Api.commit
+
+    async def pruned(api: Api, container: str, **options: Any) -> str:
+        commits.append(made := await commit(api, container, **options))
+        if len(commits) == 1:
+            await asyncio.to_thread(prune_images, witness)
+        return made
+
+    monkeypatch.setattr(Api, "commit", pruned)
+    first = await create()
+    await first.sh("echo kept > /opt/tool")
+    snapshot = await snapshot_of(engine, first)
+    assert len(commits) == 2
+    await engine.settled()
+    assert (await (await create(of=snapshot)).run("cat", "/opt/tool")).stdout == "kept\n"
+
+
+async def test_a_copy_that_has_begun_is_finished_whatever_is_pruned(
+    engine: DockerEngine,
+    create: Create,
+    witness: docker.DockerClient,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begun, go_on = asyncio.Event(), asyncio.Event()
+    export = Api.export_image
+
+    @contextlib.asynccontextmanager
+    async def slowly(api: Api, image: str) -> AsyncIterator[AsyncIterator[bytes]]:
+        async def chunks(content: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+            async for chunk in content:
+                begun.set()
+                await go_on.wait()
+                yield chunk
+
+        async with export(api, image) as content:
+            yield chunks(content)
+
+    monkeypatch.setattr(Api, "export_image", slowly)
+    first = await create()
+    await first.sh("head -c 20000000 /dev/urandom > /opt/tool; sha256sum < /opt/tool > /opt/sum")
+    snapshot = await snapshot_of(engine, first)
+    await begun.wait()
+    await engine.destroy(first.id)
+    prune_everything(witness)
+    assert image_ids(witness) == set()
+    go_on.set()
+    await engine.settled()
+    restored = await create(of=snapshot)
+    shown = await restored.sh("sha256sum < /opt/tool | cmp - /opt/sum && echo whole")
+    assert shown.stdout == "whole\n"
 
 
 async def test_one_pruned_before_it_was_copied_is_refused_in_words(

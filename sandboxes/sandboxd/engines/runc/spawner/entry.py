@@ -48,11 +48,13 @@ _NAMESPACE_LIMITS = {"max_inotify_instances": b"128", "max_inotify_watches": b"6
 @dataclass(frozen=True, slots=True)
 class Confinement:
     """What holds for every command of every sandbox. `user_limits` is the host's /proc/sys/user,
-    where each user namespace finds its own numbers."""
+    where each user namespace finds its own numbers; `own_users` says that each sandbox has one. Where
+    they share the host's, its limits would be the host's own and are left alone."""
 
     capabilities: frozenset[int]
     seccomp: bytes
     user_limits: int
+    own_users: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +86,11 @@ def enter(
             # cgroup v1's `tasks` moves one thread, without the wait that `cgroup.procs` costs.
             _write(path, b"0")
         own = _namespaces_of_this_process() if request["marked"] else None
-        kernel.enter_namespaces(fds[0])
+        kernel.enter_namespaces(fds[0], own_users=confinement.own_users)
         mark = [] if own is None else [_mark(own)]
-        for name, limit in _NAMESPACE_LIMITS.items():
-            _write(name, limit, dir_fd=confinement.user_limits)
+        if confinement.own_users:
+            for name, limit in _NAMESPACE_LIMITS.items():
+                _write(name, limit, dir_fd=confinement.user_limits)
         child = _start_second(request, fds[1:], status, confinement)
         socket.send_fds(status, [json.dumps({"child": child}).encode()], mark)
     except BaseException as error:

@@ -20,9 +20,9 @@ _SYS_CLOSE_RANGE = 436
 CLONE_PARENT = 0x00008000
 CLONE_INTO_CGROUP = 0x200000000
 _CLONE_NEWCGROUP = 0x02000000
-_ALL_NAMESPACES = (
-    0x10000000  # user
-    | 0x00020000  # mount
+_CLONE_NEWUSER = 0x10000000
+_NAMESPACES = (
+    0x00020000  # mount
     | 0x20000000  # pid
     | 0x40000000  # network
     | 0x08000000  # ipc
@@ -77,10 +77,12 @@ def clone(flags: int, cgroup_fd: int | None = None) -> int:
     return _check(_libc.syscall(_SYS_CLONE3, buffer, len(arguments)), "clone3")
 
 
-def enter_namespaces(pidfd: int) -> None:
+def enter_namespaces(pidfd: int, *, own_users: bool) -> None:
     """Into every namespace of that process at once (Linux 5.8); its pid namespace takes effect
-    for children only."""
-    _check(_libc.setns(pidfd, _ALL_NAMESPACES), "setns")
+    for children only. `own_users`: it has a user namespace of its own; the kernel refuses to enter
+    the one that we are in."""
+    wanted = _NAMESPACES | (_CLONE_NEWUSER if own_users else 0)
+    _check(_libc.setns(pidfd, wanted), "setns")
 
 
 def new_cgroup_namespace() -> None:

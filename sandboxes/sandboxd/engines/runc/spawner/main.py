@@ -2,7 +2,7 @@
 
 One SOCK_SEQPACKET socket to sandboxd, one JSON object a message; descriptors travel beside it.
 
-in:   {"op": "configure", "capabilities": [int], "seccomp": base64}
+in:   {"op": "configure", "capabilities": [int], "seccomp": base64, "own_users": bool}
       {"op": "spawn", "id": int, ...}          + pidfd of the sandbox's init, directory of the exec's
                                                  cgroup (unless it is to be marked by a namespace),
                                                  stdin, stdout, stderr (not for a terminal)
@@ -104,6 +104,7 @@ class Spawner:
                     frozenset(message["capabilities"]),
                     binascii.a2b_base64(message["seccomp"]),
                     os.open("/proc/sys/user", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC),
+                    message["own_users"],
                 )
             elif message["op"] == "spawn":
                 self._spawn(message, fds)
