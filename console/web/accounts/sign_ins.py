@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from django.conf import settings
 from django.contrib import messages
 from django.http import Http404, HttpResponse
 from django.shortcuts import redirect
@@ -15,6 +16,8 @@ from console.web.requests import ConsoleRequest, page
 
 __all__ = ["end", "end_others", "listed"]
 
+_DAY_S = 24 * 3600
+
 
 def listed(request: ConsoleRequest) -> HttpResponse:
     rows = [
@@ -26,7 +29,12 @@ def listed(request: ConsoleRequest) -> HttpResponse:
         for row in sign_ins.sign_ins_of(request.user)
     ]
     rows.sort(key=lambda row: not row["this"])
-    return page(request, "accounts/sign_ins.html", {"rows": rows}, tab="sign-ins")
+    context = {
+        "rows": rows,
+        "idle_days": settings.SESSION_COOKIE_AGE // _DAY_S,
+        "most_days": settings.SIGN_IN_MAX_AGE_S // _DAY_S,
+    }
+    return page(request, "accounts/sign_ins.html", context, tab="sign-ins")
 
 
 @require_POST
