@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterator
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 from tests.e2e import product as products
+from tests.e2e import steps
 from tests.sandboxes import daemon
 
+FAILED = pytest.StashKey[bool]()
 CHROMIUM_FLAGS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -43,23 +45,46 @@ def browser() -> Iterator[Browser]:
         running.close()
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.when == "call":
+        item.stash[FAILED] = report.failed
+    return report
+
+
 @pytest.fixture
-def admin(product: products.Product, browser: Browser) -> Iterator[Page]:
-    """A page of a signed-in admin; at the end nothing may have been logged to its console."""
-    context = browser.new_context(base_url=product.url, viewport={"width": 1280, "height": 900})
-    page = context.new_page()
+def signed_in(
+    request: pytest.FixtureRequest, product: products.Product, browser: Browser
+) -> Iterator[Callable[..., Page]]:
+    """Signs people in, each in a browser of their own. At the end nothing may have been logged to its
+    console; after a failure it is told what the pages showed."""
     complaints: list[str] = []
-    page.on(
-        "console",
-        lambda message: complaints.append(message.text) if message.type == "error" else None,
-    )
-    page.on("pageerror", lambda error: complaints.append(str(error)))
-    username, password = product.login
-    page.goto("/sign-in/")
-    page.get_by_label("User name").fill(username)
-    page.get_by_label("Password").fill(password)
-    page.get_by_role("button", name="Sign in").click()
-    page.get_by_role("heading", name="Overview").wait_for()
-    yield page
-    context.close()
-    assert complaints == []
+    contexts: list[BrowserContext] = []
+
+    def enter(username: str, password: str) -> Page:
+        context = browser.new_context(base_url=product.url, viewport={"width": 1280, "height": 900})
+        contexts.append(context)
+        page = context.new_page()
+        page.on(
+            "console",
+            lambda message: complaints.append(message.text) if message.type == "error" else None,
+        )
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        steps.sign_in(page, username, password)
+        return page
+
+    yield enter
+    if failed := request.node.stash.get(FAILED, False):
+        for context in contexts:
+            print(f"\n{context.pages[0].url}\n{context.pages[0].locator('body').inner_text()}")
+    for context in contexts:
+        context.close()
+    assert failed or complaints == []
+
+
+@pytest.fixture
+def admin(product: products.Product, signed_in: Callable[..., Page]) -> Page:
+    return signed_in(*product.login)
