@@ -38,6 +38,7 @@ class Lines {
     const atEnd = output.scrollHeight - output.scrollTop - output.clientHeight < 40;
     const pieces = text.split("\n");
     pieces.forEach((piece, index) => {
+      if (piece === "" && index === pieces.length - 1) return;
       const line = (this.open[kind] ??= this.begin(kind));
       line.text += piece;
       line.element.replaceChildren();

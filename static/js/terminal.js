@@ -20,6 +20,11 @@ const PALETTE = {
   brightYellow: "#ffdd9a", brightBlue: "#c0daff", brightMagenta: "#eecbff", brightCyan: "#b0f0f5", brightWhite: "#ffffff",
 };
 
+const KEYS = {
+  escape: "\x1b", tab: "\t", interrupt: "\x03", end: "\x04",
+  up: "\x1b[A", down: "\x1b[B", right: "\x1b[C", left: "\x1b[D",
+};
+
 const encoder = new TextEncoder();
 let terminal, fit, socket;
 let waiting = true; // for Enter
@@ -188,6 +193,12 @@ end.addEventListener("click", () => {
   wish({ kill: true });
   terminal.focus();
 });
+for (const button of root.querySelectorAll("[data-key]")) {
+  button.addEventListener("click", () => {
+    terminal.input(KEYS[button.dataset.key]);
+    terminal.focus();
+  });
+}
 large.addEventListener("click", async () => {
   await (document.fullscreenElement ? document.exitFullscreen() : root.requestFullscreen());
   terminal.focus();

@@ -63,7 +63,7 @@ async def run(request: ConsoleRequest, pk: str) -> HttpResponse:
         return await render(request, row, Ran(command=wish.text, problem=error.message), status=422)
     await _note(request, row, argv, result.exit_code)
     row = await find(request, pk, Action.RUN)
-    return await render(request, row, Ran(command=shlex.join(argv), result=result))
+    return await render(request, row, Ran(command=_shown(wish, argv), result=result))
 
 
 @require_POST
@@ -86,7 +86,7 @@ async def _events(request: ConsoleRequest, row: Session, wish: _Wish) -> AsyncGe
     try:
         session = await opened(request, row)
         argv = await _argv(session, wish)
-        yield _event("start", command=shlex.join(argv))
+        yield _event("start", command=_shown(wish, argv))
         async with aclosing(streamed(session, _request(argv, STREAM_TIMEOUT_S))) as events:
             async for event in events:
                 if event is None:
@@ -101,6 +101,11 @@ async def _events(request: ConsoleRequest, row: Session, wish: _Wish) -> AsyncGe
     finally:
         if argv:
             await _note(request, row, argv, end.exit_code if end else None)
+
+
+def _shown(wish: _Wish, argv: tuple[str, ...]) -> str:
+    """What a person would have typed."""
+    return shlex.join(argv) if wish.script else wish.text
 
 
 def _how_it_ended(end: ExecExit) -> str:
