@@ -21,7 +21,7 @@ from console.fleet.models import (
     SessionState,
     Verification,
 )
-from console.fleet.samples import Counted
+from console.fleet.samples import COUNTED, Counted
 from console.policies.models import NetworkPolicyRevision
 from console.tenants.models import Space, Tenant
 from skills.models import Build, BuildState, Release, ReleaseState
@@ -186,8 +186,7 @@ def _count_sessions(
     backends: dict[str, BackendStanding],
 ) -> None:
     groups = (
-        Session.objects.filter(space__in=spaces)
-        .exclude(state=SessionState.DESTROYED)
+        Session.objects.filter(space__in=spaces, state__in=COUNTED)
         .order_by()
         .values_list("space_id", "backend_id", "state", "policy_id", "release_id")
         .annotate(

@@ -197,7 +197,7 @@ def bars(
     width = 100 / max(len(moments), 1)
     xs = [width * n for n in range(len(moments))]
     chart.ticks = [
-        Tick(label=_told(at, unit), x=round(x + width / 2, 2))
+        _tick(at, unit, round(x + width / 2, 2))
         for n, (at, x) in enumerate(zip(moments, xs, strict=True))
         if (timezone.localtime(at).hour % 6 == 0 if unit == "time" else n % _one_in(moments) == 0)
     ]
@@ -223,8 +223,8 @@ def bars(
 
 
 def _one_in(moments: Sequence[datetime]) -> int:
-    """So that seven labels at most stand below the bars."""
-    return max(1, math.ceil(len(moments) / 7))
+    """So that five labels at most stand below the bars."""
+    return max(1, math.ceil(len(moments) / 5))
 
 
 def _empty(
@@ -303,23 +303,26 @@ def _nice(most: float) -> tuple[float, float]:
 
 
 def _ticks(since: datetime, until: datetime, unit: str) -> list[Tick]:
-    """Every six hours of one day, every midnight of a week, every fifth of a month."""
+    """Every six hours of one day, or five midnights at most."""
     local = timezone.localtime(since).replace(minute=0, second=0, microsecond=0)
     if unit == "time":
         at, step = local.replace(hour=0), timedelta(hours=6)
     else:
         days = (until - since).total_seconds() / 86400
-        at, step = local.replace(hour=0), timedelta(days=max(1, round(days / 6)))
+        at, step = local.replace(hour=0), timedelta(days=math.ceil(days / 5))
     found = []
     while at <= until:
         if at >= since:
-            x = _x(at, since, until)
-            anchor = "start" if x < 5 else "end" if x > 95 else "middle"
-            found.append(
-                Tick(label=_told(at, "time" if unit == "time" else "day"), x=x, anchor=anchor)
-            )
+            found.append(_tick(at, "time" if unit == "time" else "day", _x(at, since, until)))
         at += step
     return found
+
+
+def _tick(at: datetime, unit: str, x: float) -> Tick:
+    """Its words stay within the chart."""
+    return Tick(
+        label=_told(at, unit), x=x, anchor="start" if x < 5 else "end" if x > 95 else "middle"
+    )
 
 
 def _told(at: datetime, unit: str) -> str:
