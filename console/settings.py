@@ -219,7 +219,9 @@ AXES_VERBOSE = False
 SIGN_IN_ADDRESS_FAILURES = 100
 """Of one address over all names, within the same quarter of an hour."""
 
-TRUSTED_PROXIES = env.list("SKILLYARD_TRUSTED_PROXIES", default=["127.0.0.1", "::1"])
+TRUSTED_PROXIES = env.list(
+    "SKILLYARD_TRUSTED_PROXIES", default=["127.0.0.1", "::1", "::ffff:127.0.0.1"]
+)
 """Addresses and networks whose X-Forwarded-For and X-Forwarded-Proto are believed."""
 
 HTTPS_ONLY = env.bool("SKILLYARD_HTTPS_ONLY", default=False)

@@ -16,11 +16,13 @@ __all__ = ["address_of", "record_account"]
 
 
 def address_of(request: HttpRequest) -> str | None:
-    """Where the request came from, as far as SKILLYARD_TRUSTED_PROXIES tell; None over a socket."""
+    """Where the request came from, as far as SKILLYARD_TRUSTED_PROXIES tell; None over a socket. An IPv4
+    address that a socket for both wraps in IPv6 is itself."""
     try:
-        return str(ipaddress.ip_address(str(request.META.get("REMOTE_ADDR", ""))))
+        found = ipaddress.ip_address(str(request.META.get("REMOTE_ADDR", "")).partition("%")[0])
     except ValueError:
         return None
+    return str((found.version == 6 and found.ipv4_mapped) or found)
 
 
 def record_account(
