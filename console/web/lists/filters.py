@@ -23,6 +23,8 @@ from console.tenants.models import Space
 from console.web.requests import ConsoleRequest
 
 __all__ = [
+    "LARGE_OF_BACKENDS",
+    "LARGE_OF_RELEASES",
     "BackendFilter",
     "ChoiceFilter",
     "ListFilter",
@@ -36,6 +38,9 @@ __all__ = [
 ]
 
 Rows = QuerySet[Any]
+LARGE_OF_BACKENDS = ("backend__settings", "backend__secrets", "backend__capabilities")
+LARGE_OF_RELEASES = ("release__sizes", "release__packages")
+"""What no list shows of them, and takes long to read or decrypt."""
 _DAYS = [MinValueValidator(date(1970, 1, 1)), MaxValueValidator(date(9000, 1, 1))]
 
 

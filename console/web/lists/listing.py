@@ -101,8 +101,9 @@ class Listing:
     def rows(self) -> Page[Any]:
         paginator = Paginator(self._keys, self.size)
         asked = self._request.GET.get("page", "1")
-        if asked == "1" and len(first := self._keys[: self.size + 1]) <= self.size:
-            # All of it: counting would look through the whole table once more.
+        first = list(self._keys[: self.size + 1]) if asked == "1" else []
+        if first and len(first) <= self.size:
+            # That is all: counting would look through the whole table once more.
             paginator.count = len(first)
         found = paginator.get_page(asked)
         if asked != str(found.number):
@@ -110,7 +111,7 @@ class Listing:
                 _("There is no page “%(page)s”; this is page %(number)d.")
                 % {"page": asked[:20], "number": found.number}
             )
-        found.object_list = self._fetched(list(found.object_list))
+        found.object_list = self._fetched(first[: self.size] or list(found.object_list))
         return found
 
     @property

@@ -18,6 +18,7 @@ from console.web.lists import (
     SinceFilter,
     UntilFilter,
 )
+from console.web.lists.filters import LARGE_OF_BACKENDS
 from console.web.requests import ConsoleRequest
 
 __all__ = ["RECONCILE", "reports"]
@@ -92,7 +93,7 @@ RECONCILE = ListPage(
     rows=lambda principal: (
         ReconcileReport.objects.filter(backend__tenant__in=principal.tenants())
         .select_related("backend")
-        .defer("findings")
+        .defer("findings", *LARGE_OF_BACKENDS)
     ),
     filters=ReportFilter,
     columns=(

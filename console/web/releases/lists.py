@@ -26,6 +26,7 @@ from console.web.lists import (
     SpaceFilter,
     UntilFilter,
 )
+from console.web.lists.filters import LARGE_OF_BACKENDS
 from console.web.lists.skills import SkillFilter, skill_names, skills_in_brief
 from console.web.requests import ConsoleRequest
 from skills import services
@@ -93,7 +94,7 @@ RELEASES = ListPage(
         Release.objects.filter(space__in=principal.spaces())
         .select_related("space", "backend", "created_by", "parent")
         .prefetch_related(skills_in_brief(ReleaseSkill, "release"))
-        .defer("sizes", "packages")
+        .defer("sizes", "packages", "parent__sizes", "parent__packages", *LARGE_OF_BACKENDS)
     ),
     filters=ReleaseFilter,
     columns=(

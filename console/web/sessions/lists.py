@@ -30,6 +30,7 @@ from console.web.lists import (
     UntilFilter,
     WholeNumberFilter,
 )
+from console.web.lists.filters import LARGE_OF_BACKENDS, LARGE_OF_RELEASES
 from console.web.requests import ConsoleRequest
 from sandboxes.errors import Conflict
 
@@ -71,10 +72,15 @@ class SessionFilter(ListFilter):
         return rows.filter(state__in=_ALIVE).drifted(value)
 
 
+async def _whole(row: Session) -> Session:
+    """With what reaches its sandbox, of which lists read nothing."""
+    return await Session.objects.select_related("space__backend", "backend").aget(pk=row.pk)
+
+
 async def _pause(job: Job, row: Session) -> None:
     if row.state not in _ALIVE:
         raise Conflict(_("It has no sandbox, so there is nothing to pause."))
-    await live.pause(runtime=job.runtime, session=row, actor=job.actor)
+    await live.pause(runtime=job.runtime, session=await _whole(row), actor=job.actor)
     await _note(job, "session.pause", row)
 
 
@@ -83,15 +89,16 @@ async def _resume(job: Job, row: Session) -> None:
         raise Conflict(
             _("It has no sandbox, so there is nothing to wake; its next call gets a new one.")
         )
-    await renewal.resume(runtime=job.runtime, session=row, actor=job.actor)
+    await renewal.resume(runtime=job.runtime, session=await _whole(row), actor=job.actor)
     await _note(job, "session.resume", row)
 
 
 async def _destroy(job: Job, row: Session) -> None:
     if row.state == SessionState.DESTROYED:
         raise Conflict(_("It was destroyed before."))
+    whole = await _whole(row)
     await live.destroy(
-        runtime=job.runtime, space=row.space, session_id=row.session_id, actor=job.actor
+        runtime=job.runtime, space=whole.space, session_id=row.session_id, actor=job.actor
     )
     await _note(job, "session.destroy", row)
 
@@ -158,8 +165,10 @@ SESSIONS = ListPage(
     name="sessions",
     title=gettext_lazy("Sessions"),
     template="sessions/list.html",
-    rows=lambda principal: Session.objects.filter(space__in=principal.spaces()).select_related(
-        "space__backend", "release", "backend", "policy"
+    rows=lambda principal: (
+        Session.objects.filter(space__in=principal.spaces())
+        .select_related("space", "release", "backend", "policy")
+        .defer(*LARGE_OF_BACKENDS, *LARGE_OF_RELEASES)
     ),
     filters=SessionFilter,
     columns=(
