@@ -25,6 +25,8 @@ class Capabilities:
     outbound_switch: bool
     outbound_cidr_lists: bool
     outbound_domain_lists: bool
+    private_ranges_closed: bool = False
+    """Whatever a policy says, a sandbox reaches no private, link-local or metadata address of its host."""
     inbound_switch: bool
     inbound_token: bool
     network_update: bool

@@ -268,6 +268,7 @@ class SimulatedClient(SandboxClient):
             outbound_switch=True,
             outbound_cidr_lists=True,
             outbound_domain_lists=True,
+            private_ranges_closed=True,
             inbound_switch=True,
             inbound_token=account.inbound_tokens,
             network_update=True,

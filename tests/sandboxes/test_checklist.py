@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sandboxes import registry
-from sandboxes.checklist import POINTS, Outcome, Point, run_checklist
+from sandboxes.checklist import POINTS, Outcome, Point, network, run_checklist
 from sandboxes.client import SandboxClient
 from sandboxes.errors import Unavailable
 from sandboxes.testing.base import ids_of
@@ -137,3 +137,23 @@ async def test_broken_promises_are_seen(
         assert point.reason.endswith((".", "")), point
     monkeypatch.undo()
     await assert_nothing_left(local)
+
+
+async def test_reaching_the_hosts_network_fails_where_that_is_promised_closed(
+    local: SandboxClient, template: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(network, "_PRIVATE", "echo 10.0.0.1:22")
+    monkeypatch.setattr(
+        "sandboxes.checklist.POINTS", [point for point in POINTS if point[0] == "network"]
+    )
+    broken = (await tried(local, template))["network"]
+    assert broken.outcome is Outcome.FAILED
+    assert "10.0.0.1:22, inside the host's own network" in broken.reason
+    notes = {"private_ranges_closed": "Close them on that host."}
+    honest = replace(local.capabilities, private_ranges_closed=False, notes=notes)
+    monkeypatch.setattr(local, "capabilities", honest)
+    told = (await tried(local, template))["network"]
+    assert told.outcome is Outcome.PASSED
+    seen = next(line for line in told.evidence if "does not promise" in line)
+    assert "10.0.0.1:22" in seen
+    assert "Close them on that host." in seen

@@ -50,7 +50,9 @@ logger = logging.getLogger(__name__)
 CAPABILITIES = replace(
     E2B_CAPABILITIES,
     template_builds=True,
+    private_ranges_closed=True,
     notes={
+        "private_ranges_closed": "Unless a policy allows an address in them; 100.64.0.0/10 stays open.",
         "template_builds": "A template is made at the cluster, from an image; one that is there can be rebuilt.",
         "network_update": "Outbound can be changed while a sandbox runs; inbound is fixed at create.",
         "outbound_domain_lists": "Names in an allow list are enforced for HTTP, HTTPS and addresses "

@@ -57,6 +57,7 @@ E2B_CAPABILITIES = Capabilities(
     terminal=True,
     resource_limits=True,
     notes={
+        "private_ranges_closed": "The protocol promises nothing of it; the verification says what was seen.",
         "template_builds": "Templates are built with E2B's command line or SDK.",
         "network_update": "The inbound switch of a running sandbox cannot be changed; outbound can.",
     },

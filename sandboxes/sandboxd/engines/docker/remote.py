@@ -28,6 +28,11 @@ _NO_LISTS = (
     "A remote Docker knows only on and off: its rules can't be set from here, and an open sandbox "
     "reaches whatever the Docker host reaches. Run sandboxd beside Docker for lists."
 )
+_OPEN_RANGES = (
+    "An open sandbox reaches the private network of the Docker host, its metadata service included: "
+    "these can't be closed through Docker's API. Close them on that host (the DOCKER-USER chain), keep "
+    "outbound off, or run sandboxd beside Docker."
+)
 _DIAL = """
 exec 3<>"/dev/tcp/127.0.0.1/$1" || exit 1
 echo open >&2
@@ -65,6 +70,7 @@ class RemoteReach(Reach):
             resource_limits=True,
             notes={
                 "outbound_switch": _NO_LISTS,
+                "private_ranges_closed": _OPEN_RANGES,
                 "outbound_cidr_lists": _NO_LISTS,
                 "outbound_domain_lists": _NO_LISTS,
                 "files": "Files at a remote Docker have no metadata and can't be watched.",

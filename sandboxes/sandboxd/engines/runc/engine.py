@@ -188,6 +188,7 @@ class RuncEngine(Engine):
             outbound_switch=network["outbound_switch"],
             outbound_cidr_lists=network["outbound_cidr_lists"],
             outbound_domain_lists=network["outbound_domain_lists"],
+            private_ranges_closed=True,
             inbound_switch=True,
             inbound_token=True,
             network_update=network["network_update"],
