@@ -11,12 +11,12 @@ from starlette.datastructures import Headers
 from sandboxes.errors import InvalidRequest
 from sandboxes.wire.messages import SANDBOX_ID_HEADER, SANDBOX_PORT_HEADER
 
-__all__ = ["Address", "locate", "meant_for_envd"]
+__all__ = ["ENVD_PATHS", "Address", "locate", "meant_for_envd"]
 
 _HOST = re.compile(r"(\d{1,5})-([a-z0-9]+)\.([^:]+)", re.ASCII)
 _ID = re.compile(r"[a-z0-9]{1,63}", re.ASCII)
 _ENVD_PREFIXES = ("/process.Process/", "/filesystem.Filesystem/")
-_ENVD_PATHS = ("/health", "/files", "/files/compose", "/envs", "/metrics")
+ENVD_PATHS = ("/health", "/files", "/files/compose", "/envs", "/metrics")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,4 +53,4 @@ def _port(text: str) -> int:
 
 def meant_for_envd(path: str) -> bool:
     """A path of the data plane, on a request that may lack its address."""
-    return path in _ENVD_PATHS or path.startswith(_ENVD_PREFIXES)
+    return path in ENVD_PATHS or path.startswith(_ENVD_PREFIXES)
