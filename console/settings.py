@@ -154,6 +154,10 @@ CELERY_BEAT_SCHEDULE = {
         "task": "console.fleet.tasks.sample_sessions",
         "schedule": crontab(minute="*/5"),
     },
+    "verify-audit": {
+        "task": "console.audit.tasks.verify_chains",
+        "schedule": crontab(hour=3, minute=30),
+    },
     "sweep-fleet": {"task": "console.fleet.tasks.sweep_fleet", "schedule": 3600.0},
     "sweep-sign-ins": {"task": "console.tenants.tasks.sweep_sign_ins", "schedule": 3600.0},
     "sweep-bulk": {"task": "console.web.tasks.sweep_bulk", "schedule": 60.0},

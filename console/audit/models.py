@@ -26,6 +26,10 @@ class AuditChain(models.Model):
     key = models.CharField(primary_key=True, max_length=ID_LENGTH)
     head = models.CharField(max_length=64, blank=True)
     length = models.PositiveBigIntegerField(default=0)
+    verified_at = models.DateTimeField(null=True)
+    """When all of it was last computed anew."""
+    broken = models.PositiveBigIntegerField(default=0)
+    """The number of the first entry that did not fit then, or 0."""
 
     def __str__(self) -> str:
         return self.key or "platform"

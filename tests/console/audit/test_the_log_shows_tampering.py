@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from console.audit import tasks
 from console.audit.models import AuditChain, AuditEntry
 from console.audit.services import SYSTEM, record, verify
 from console.tenants.models import Tenant
@@ -57,3 +60,25 @@ def test_two_swapped_entries_are_found(chain: AuditChain) -> None:
         AuditEntry.objects.filter(chain=chain, number=old).update(number=new)
 
     assert verify(chain).broken == 2
+
+
+def test_what_is_written_while_it_is_verified_is_no_gap(chain: AuditChain) -> None:
+    record(actor=SYSTEM, action="test.do", target="later", tenant_id=chain.key)
+
+    assert verify(chain).broken == 0, "as the chain was when it was read"
+    chain.refresh_from_db()
+    assert verify(chain).entries == 6
+
+
+def test_the_daily_verification_is_written_down(chain: AuditChain, settings: Any) -> None:
+    AuditEntry.objects.filter(chain=chain, number=4).update(actor="somebody else")
+
+    tasks.verify_chains.run()
+
+    chain.refresh_from_db()
+    assert chain.broken == 4
+    assert chain.verified_at is not None
+    platform = AuditChain.objects.get(key="")
+    assert (platform.broken, platform.verified_at is None) == (0, False)
+    named = {entry["task"] for entry in settings.CELERY_BEAT_SCHEDULE.values()}
+    assert tasks.verify_chains.name in named

@@ -7,8 +7,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser
 
-from console.audit.models import AuditChain
-from console.audit.services import verify
+from console.audit.services import verify_all
 
 
 class Command(BaseCommand):
@@ -19,8 +18,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         broken = False
-        for chain in AuditChain.objects.all():
-            result = verify(chain)
+        for result in verify_all():
             if result.broken:
                 broken = True
                 self.stdout.write(self.style.ERROR(f"{result.chain}: {result.reason}"))
