@@ -11,6 +11,7 @@ from typing import Any
 from django.db.models import Count, Exists, OuterRef, Q, QuerySet, Subquery
 from django.utils import timezone
 
+from console.audit.models import AuditChain
 from console.fleet.models import Backend, Session
 from console.fleet.samples import Counted
 from console.fleet.standing import (
@@ -117,6 +118,7 @@ def dashboard(
         backends=backends,
         builds=[(build, state) for build, state in builds if not build.is_finished],
         keys=keys,
+        chains=_broken_chains(principal) if space is None else (),
         tenants=[tenant for tenant in tenants if principal.may(Action.MANAGE, tenant_id=tenant.pk)],
     )
     return Dashboard(
@@ -192,10 +194,7 @@ def _tenants(principal: Principal) -> QuerySet[Tenant]:
 
 
 def _expiring(principal: Principal, now: datetime) -> list[ApiKey]:
-    manages = principal.everything or any(
-        Action.MANAGE in grant.actions for grant in principal.grants
-    )
-    if not manages:
+    if not _holds(principal, Action.MANAGE):
         return []
     mine: Any = Q(tenant__in=principal.tenants(Action.MANAGE)) | Q(
         space__in=principal.spaces(Action.MANAGE)
@@ -205,6 +204,21 @@ def _expiring(principal: Principal, now: datetime) -> list[ApiKey]:
             mine, revoked_at=None, expires_at__gt=now, expires_at__lt=now + _KEYS_WITHIN
         ).order_by("expires_at")
     )
+
+
+def _broken_chains(principal: Principal) -> list[AuditChain]:
+    """Audit logs that the last verification found changed, of those that the person may read."""
+    if not _holds(principal, Action.AUDIT):
+        return []
+    mine = Q(key__in=principal.tenants(Action.AUDIT).values("pk"))
+    if principal.everything:
+        mine |= Q(key="")
+    return list(AuditChain.objects.filter(mine, broken__gt=0).order_by("key"))
+
+
+def _holds(principal: Principal, action: Action) -> bool:
+    """Anywhere at all; asks nothing of the database."""
+    return principal.everything or any(action in grant.actions for grant in principal.grants)
 
 
 def recent_sessions(spaces: QuerySet[Space]) -> QuerySet[Session]:

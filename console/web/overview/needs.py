@@ -14,6 +14,7 @@ from django.utils.timesince import timesince
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
+from console.audit.models import AuditChain
 from console.fleet.models import Backend
 from console.fleet.standing import BackendStanding, SpaceStanding, failed_last
 from console.tenants.access import Action, Principal
@@ -38,12 +39,13 @@ _VERIFIED = {
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
     """What the overview has found, as far as this person may see it. `tenants` are those that they manage,
-    with `without_two_step` members; `builds` are the unfinished ones."""
+    with `without_two_step` members; `builds` are the unfinished ones; `chains` are broken audit logs."""
 
     principal: Principal
     spaces: Sequence[SpaceStanding]
     backends: Sequence[BackendStanding]
     builds: Sequence[tuple[Build, Stuck | None]]
+    chains: Sequence[AuditChain] = ()
     keys: Sequence[ApiKey] = ()
     tenants: Sequence[Tenant] = ()
 
@@ -76,6 +78,7 @@ def needs(found: Found) -> list[Need]:
         *_of_builds(found),
         *_of_deletions(found.spaces),
         *_of_orphans(found.backends),
+        *_of_audit(found),
         *_of_keys(found.keys),
         *_of_members(found.tenants),
         *_of_lagging_sessions(found.spaces),
@@ -244,6 +247,26 @@ def _of_orphans(backends: Sequence[BackendStanding]) -> Iterator[Need]:
             mend=_("See the report"),
             url=reverse("web:reconcile-report", args=[report.pk]),
             since=report.finished_at,
+        )
+
+
+def _of_audit(found: Found) -> Iterator[Need]:
+    names = {standing.space.tenant_id: standing.space.tenant.name for standing in found.spaces}
+    for chain in found.chains:
+        yield Need(
+            rank="bad",
+            code="audit-broken",
+            sentence=_(
+                "The audit log of %(tenant)s was changed outside of Skillyard: entry %(number)d does not fit "
+                "what comes before it."
+            )
+            % {
+                "tenant": names.get(chain.key, chain.key) or _("the platform"),
+                "number": chain.broken,
+            },
+            mend=_("Read the log"),
+            url=reverse("web:audit"),
+            since=chain.verified_at,
         )
 
 

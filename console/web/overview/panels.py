@@ -15,6 +15,7 @@ from console.fleet.samples import Counted, Moment, over_time
 from console.fleet.standing import BackendStanding
 from console.tenants.models import Space
 from console.web.charts import Chart, Series, areas, bars, line
+from console.web.templatetags.skillyard import seconds
 from skills.services import BuildFigures
 
 __all__ = ["PERIODS", "Period", "builds_charts", "period_of", "sessions_charts"]
@@ -208,7 +209,13 @@ def builds_charts(figures: BuildFigures, period: Period, now: datetime) -> list[
             series=series,
             # Whole hours are not the last 24 of them, which are told beside it.
             has_totals=period.days > 1,
-            extra=[(_("Success rate"), ["—" if rate is None else percent(rate) for rate in rates])],
+            extra=[
+                (_("Success rate"), ["—" if rate is None else percent(rate) for rate in rates]),
+                (
+                    _("Took on average"),
+                    ["—" if one.took_s is None else seconds(one.took_s) for one in periods],
+                ),
+            ],
             since=since,
             until=until,
             unit=unit,

@@ -11,11 +11,12 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
+from console.audit.models import AuditChain
 from console.audit.services import SYSTEM
 from console.fleet.models import Backend, ReconcileReport, Session, Verification
 from console.policies.models import NetworkPolicyRevision
 from console.policies.services import current_policy, save_policy
-from console.tenants.models import ApiKey, Space, Tenant
+from console.tenants.models import ApiKey, Space, Tenant, User
 from console.web.overview.needs import Need
 from sandboxes.network import CLOSED
 from skills.models import Build, BuildState, Release, ReleaseState
@@ -135,6 +136,14 @@ THINGS: list[tuple[str, str, Change, str]] = [
         "warn",
         lambda w: Tenant.objects.update(two_step_required=True),
         "members",
+    ),
+    (
+        "audit-broken",
+        "bad",
+        lambda w: AuditChain.objects.filter(key=w.tenant.pk).update(
+            broken=4, verified_at=timezone.now()
+        ),
+        "audit",
     ),
     ("policy-pending", "info", older_policy, "network"),
     ("sessions-drifted", "info", older_release("next_turn"), "space-sessions"),
@@ -258,6 +267,16 @@ def test_a_session_of_a_candidate_does_not_lag(calm: World, client: Client) -> N
     Session.objects.update(release=candidate)
 
     assert needs(client, calm) == []
+
+
+def test_a_broken_log_is_told_to_who_may_read_it(calm: World, client: Client) -> None:
+    AuditChain.objects.update(broken=4)
+
+    assert needs(client, calm, "owner") == []
+    User.objects.filter(pk=calm.people["admin"].pk).update(is_superuser=True)
+    AuditChain.objects.create(key="", broken=2)
+    found = [need.sentence for need in needs(client, calm)]
+    assert ["the platform" in sentence for sentence in found] == [True, False]
 
 
 def test_who_may_mend_is_told_how_and_others_what_there_is(calm: World, client: Client) -> None:
