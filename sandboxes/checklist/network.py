@@ -35,6 +35,26 @@ done
 wait
 """
 
+# A name that nobody has looked up before, so that no cache answers: “no such name” is an answer too.
+_ASK_DNS = """python3 - <<'END' 2>/dev/null || echo no
+import re, secrets, socket
+servers = re.findall(r"^nameserver ([0-9.]+)", open("/etc/resolv.conf").read(), re.M) + ["1.1.1.1"]
+label = secrets.token_hex(8).encode()
+query = b"\\1\\2\\1\\0\\0\\1" + bytes(6) + bytes([16]) + label + b"\\7example\\3com\\0\\0\\1\\0\\1"
+asked = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+asked.settimeout(2)
+for server in servers:
+    try:
+        asked.sendto(query, (server, 53))
+        if asked.recv(512)[:2] == b"\\1\\2":
+            print("yes")
+            break
+    except OSError:
+        continue
+else:
+    print("no")
+END"""
+
 
 async def switches_hold(run: Run) -> None:
     run.need("outbound_switch")
@@ -53,6 +73,8 @@ async def switches_hold(run: Run) -> None:
                 raise Failed(f"With outbound off it still reaches {where}.")
             if outbound and not inbound:
                 await _check_private(run, box)
+            if not outbound and not inbound:
+                await _look_at_dns(run, box)
             await _check_inbound(run, box, inbound=inbound)
     if not reached.get(True):
         run.note("outbound on could not be shown: nothing outside answers from here at all")
@@ -66,6 +88,14 @@ async def _reaches(run: Run, box: Sandbox) -> str | None:
         if await run.text(box, script) == "yes":
             return f"{host}:{port}"
     return None
+
+
+async def _look_at_dns(run: Run, box: Sandbox) -> None:
+    """Evidence only: a closed sandbox that gets answers from a DNS server can send data out by it."""
+    answered = await run.text(box, _ASK_DNS) == "yes"
+    note = run.client.capabilities.notes.get("outbound_switch", "") if answered else ""
+    told = "a DNS server answers all the same" if answered else "no DNS server answers"
+    run.note(f"outbound off: {told}. {note}".strip())
 
 
 async def _check_private(run: Run, box: Sandbox) -> None:

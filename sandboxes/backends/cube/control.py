@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -33,6 +34,11 @@ from sandboxes.wire.transport import Answer
 __all__ = ["SNAPSHOT_PREFIX", "CubeControl", "Features"]
 
 SNAPSHOT_PREFIX = "snap-"
+OUTDATED = (
+    "It was made with older components than the cluster has now: sandboxes may refuse to start from it or "
+    "from its snapshots; rebuild it."
+)
+_COMPAT_KEYS = {"compatStatus", "compat_status", "status"}
 _NOBODY = "skillyardprobe00000"
 _FIRST_LIMIT, _LAST_LIMIT = 1000, 64_000
 _TEMPLATE_STATES = {"READY": TemplateStatus.READY, "FAILED": TemplateStatus.FAILED}
@@ -186,6 +192,20 @@ class CubeControl(ControlPlane):
         reply = await self._json(op, "GET", path, about=f"template “{template_id}”")
         return self._template(op, reply)
 
+    async def outdated_templates(self) -> Set[str]:
+        """Ids of templates that some node's components have outgrown; none where the cluster doesn't tell.
+        The matrix is nested differently by version, so only what is sure is read: an object with an id, and
+        below it the word STALE as a status."""
+        answer = await self._plane.request(
+            "list templates", "GET", "/templates/compat", timeout_s=self._timeout_s
+        )
+        if not answer.ok:
+            return frozenset()
+        try:
+            return frozenset(_outdated(json.loads(answer.body), None))
+        except ValueError:
+            return frozenset()
+
     async def rebuild_template(self, template_id: str) -> None:
         """Begins it, from the image and settings that it was made of."""
         path = f"/templates/{quote(template_id, safe='')}"
@@ -253,11 +273,13 @@ class CubeControl(ControlPlane):
         info = super()._template(op, item)
         status = str(item.get("status") or "READY").upper()
         aliases = (*(item.get("names") or ()), *(item.get("aliases") or ()))
+        ready = _TEMPLATE_STATES.get(status, TemplateStatus.BUILDING)
+        outdated = any(_outdated(item.get("replicas") or (), info.id))
         return replace(
             info,
             names=tuple(dict.fromkeys(str(name) for name in aliases)),
-            status=_TEMPLATE_STATES.get(status, TemplateStatus.BUILDING),
-            error=str(item.get("lastError") or ""),
+            status=ready,
+            error=str(item.get("lastError") or (OUTDATED if outdated else "")),
         )
 
 
@@ -279,6 +301,18 @@ def new_sandbox(request: CreateRequest) -> dict[str, Any]:
         "metadata": dict(request.metadata),
         "envVars": dict(request.env),
     }
+
+
+def _outdated(found: Any, template_id: str | None) -> Iterator[str]:
+    if isinstance(found, dict):
+        named = found.get("templateID") or found.get("template_id") or template_id
+        for key, value in found.items():
+            if named and key in _COMPAT_KEYS and str(value).upper() == "STALE":
+                yield str(named)
+            yield from _outdated(value, named)
+    elif isinstance(found, list):
+        for item in found:
+            yield from _outdated(item, template_id)
 
 
 def not_found(

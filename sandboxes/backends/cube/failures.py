@@ -36,7 +36,13 @@ _BY_MASTER_CODE: dict[int, type[SandboxError]] = {
 _IN_USE = ("paused sandbox", "sandboxes using", "using it", "runtime ref")
 _NO_ROOM = ("paused_resource_release_ratio", "no more resource", "insufficient")
 _OTHER_STATE = ("not in normal state", "not running", "operation in progress")
+_OUTDATED = re.compile(
+    r"\bstale\b|needs? redo|(agent|component|guest[- ]image)s?\b.{0,60}(version|mismatch|incompatib)",
+    re.IGNORECASE,
+)
+"""After an upgrade of the cluster: what was made before it starts on none of its nodes."""
 _FILES_ONLY = "snapshot_filesystem_only_rootfs_unsupported"
+_FROM_AN_IMAGE = {"create", "connect", "create snapshot"}
 _TEXT_REFUSALS = {400, 413, 415, 422}
 
 
@@ -44,6 +50,8 @@ def refusal(service: Service, op: str, answer: Answer, about: str) -> SandboxErr
     """The error behind an answer of CubeAPI that is no success."""
     error = failures.protocol_error(answer.body)
     text = error["message"] if error else answer.body[:500].decode(errors="replace")
+    if error is not None and op in _FROM_AN_IMAGE and _OUTDATED.search(text):
+        return _outdated(service, op, answer, about, text)
     kind = _kind(op, answer.status, text, known=error is not None)
     usual = failures.from_answer(
         service, op, answer.status, answer.headers, answer.body, about=about
@@ -59,6 +67,18 @@ def refusal(service: Service, op: str, answer: Answer, about: str) -> SandboxErr
         about=about,
         status=answer.status,
         retry_after_s=usual.retry_after_s,
+        detail=f"HTTP {answer.status}: {text}",
+    )
+
+
+def _outdated(service: Service, op: str, answer: Answer, about: str, text: str) -> InvalidRequest:
+    """Trying again would not help, though it is told as a conflict."""
+    return InvalidRequest(
+        f"{about or 'The template'} was made with older components than {service.place} has now, so nothing "
+        "starts from it; rebuild the template on the backend's page, then the releases that stand on it.",
+        provider=service.provider,
+        op=op,
+        status=answer.status,
         detail=f"HTTP {answer.status}: {text}",
     )
 

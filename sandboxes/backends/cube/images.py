@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from sandboxes.backends.cube.control import SNAPSHOT_PREFIX, CubeControl, not_found
+from sandboxes.backends.cube.control import OUTDATED, SNAPSHOT_PREFIX, CubeControl, not_found
 from sandboxes.backends.e2b.images import as_build
 from sandboxes.client import SnapshotStore, TemplateCatalog
 from sandboxes.errors import Conflict, InvalidRequest, NotFound, TimedOut
@@ -83,15 +83,20 @@ class CubeTemplates(TemplateCatalog):
 
     async def list(self) -> AsyncIterator[TemplateInfo]:
         snapshots = {item.id async for item in self._control.list_snapshots(sandbox_id=None)}
+        outdated = await self._control.outdated_templates()
         async for template in self._control.list_templates():
-            if not template.id.startswith(SNAPSHOT_PREFIX) and template.id not in snapshots:
+            if template.id.startswith(SNAPSHOT_PREFIX) or template.id in snapshots:
+                continue
+            if template.id in outdated and not template.error:
+                yield replace(template, error=OUTDATED)
+            else:
                 yield template
 
     async def get(self, template_id: str) -> TemplateInfo:
         if template_id.startswith(SNAPSHOT_PREFIX):
             raise not_found(self._control, "get template", f"template “{template_id}”")
         try:
-            return await self._control.get_template(template_id)
+            info = await self._control.get_template(template_id)
         except NotFound:
             raise not_found(
                 self._control,
@@ -100,6 +105,9 @@ class CubeTemplates(TemplateCatalog):
                 mend="make it from an image that carries envd (POST /templates, or the cluster's own pages), "
                 "or choose another one",
             ) from None
+        if not info.error and info.id in await self._control.outdated_templates():
+            return replace(info, error=OUTDATED)
+        return info
 
     async def ensure(self, name: str, *, rebuild: bool = False) -> TemplateBuild:
         """Made from an image at the cluster; what is there can be rebuilt from here, as it was made."""

@@ -8,8 +8,9 @@ from urllib.parse import urlsplit
 
 from sandboxes.backends import fields
 from sandboxes.backends.cube.client import CAPABILITIES, CubeClient
-from sandboxes.backends.cube.control import CubeControl
+from sandboxes.backends.cube.control import CubeControl, Features
 from sandboxes.backends.cube.failures import LOST_CODES
+from sandboxes.capabilities import Capabilities
 from sandboxes.client import SandboxClient
 from sandboxes.errors import InvalidRequest
 from sandboxes.registry import setting
@@ -22,6 +23,10 @@ __all__ = ["Settings", "open_client"]
 
 # Old envds take uploads as multipart only, newer ones both; what a cluster reports is often a fallback.
 _ENVD_VERSION = "0.2.0"
+_DNS_NOTE = (
+    "A closed sandbox of Cube {version} may still ask a DNS server, by which data can get out; the "
+    "verification says whether it does."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,15 +95,21 @@ async def open_client(settings: Settings) -> SandboxClient:
         features = await control.features()
     finally:
         await client.aclose()
-    capabilities = CAPABILITIES
-    if not features.network_update:
-        note = f"Cube {features.version} cannot change a running sandbox's policy; 0.7 can."
-        capabilities = replace(
-            capabilities,
-            network_update=False,
-            notes={**capabilities.notes, "network_update": note},
-        )
-    return CubeClient(wire, capabilities, features=features, resolvers=settings.resolvers())
+    return CubeClient(
+        wire,
+        capabilities_of(features),
+        features=features,
+        resolvers=settings.resolvers(),
+    )
+
+
+def capabilities_of(features: Features) -> Capabilities:
+    """What a cluster of that version can do, and what it must not be trusted with."""
+    notes = {"outbound_switch": _DNS_NOTE.format(version=features.version), **CAPABILITIES.notes}
+    if features.network_update:
+        return replace(CAPABILITIES, notes=notes)
+    note = f"Cube {features.version} cannot change a running sandbox's policy; 0.7 can."
+    return replace(CAPABILITIES, network_update=False, notes={**notes, "network_update": note})
 
 
 def wire_settings(settings: Settings) -> WireSettings:

@@ -294,6 +294,19 @@ def test_images_are_listed_apart_and_protected(
     assert "spare" not in account.templates
 
 
+def test_11_a_template_that_releases_stand_on_is_not_deleted(
+    admin: Client, memory: Backend, world: World
+) -> None:
+    account = memory_backend.account("one")
+    account.templates["old"] = account.clock()
+    Release.objects.update(state=ReleaseState.ACTIVE, template_id="old")
+    admin.post(url("delete-template", memory.pk), {"template": "old"})
+    assert "old" in account.templates
+    Release.objects.update(state=ReleaseState.DELETED)
+    admin.post(url("delete-template", memory.pk), {"template": "old"})
+    assert "old" not in account.templates
+
+
 def test_a_missing_template_is_built_from_the_page(
     admin: Client, memory: Backend, world: World
 ) -> None:

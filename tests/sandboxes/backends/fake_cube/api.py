@@ -37,6 +37,7 @@ def api(cluster: Cluster, *, api_key: str, seen: list[Request]) -> Starlette:
         ("POST", "/sandboxes/{id}/snapshots", "snapshot", routes.snapshot),
         ("GET", "/snapshots", "snapshots", routes.snapshots),
         ("GET", "/templates", "templates", routes.templates),
+        *([("GET", "/templates/compat", "compat", routes.compat)] if profile.compat else []),
         ("GET", "/templates/{id}", "template", routes.template),
         ("POST", "/templates/{id}", "rebuild", routes.rebuild),
         ("GET", "/templates/{id}/builds/{job}/status", "build", routes.build),
@@ -291,6 +292,23 @@ class Routes:
             ids |= self.cluster.deleted_snapshots
         items += [{"templateID": key, "status": "READY", "names": [], "aliases": []} for key in ids]
         return JSONResponse([*items, *self.faults.extra_template_items])
+
+    async def compat(self, request: Request) -> Response:
+        return JSONResponse(
+            {
+                "nodes": ["node-1", "node-2"],
+                "templates": [
+                    {
+                        "templateID": wanted,
+                        "replicas": [
+                            {"nodeID": "node-1", "compatStatus": "OK"},
+                            {"nodeID": "node-2", "compatStatus": "STALE"},
+                        ],
+                    }
+                    for wanted in self.cluster.outdated
+                ],
+            }
+        )
 
     async def template(self, request: Request) -> Response:
         wanted = request.path_params["id"]

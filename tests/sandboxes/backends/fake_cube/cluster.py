@@ -75,6 +75,8 @@ class Cluster:
         self.killed: set[str] = set()
         self.snapshots: dict[str, Snapshot] = {}
         self.deleted_snapshots: set[str] = set()
+        self.outdated: set[str] = set()
+        """#24: templates that were made before the cluster's upgrade."""
         self.template_jobs: dict[str, dict[str, Any]] = {}
         """The last build of a template, by the template's id: id, status, progress, message."""
         self.woken: list[str] = []
@@ -92,6 +94,8 @@ class Cluster:
 
     async def create(self, body: dict[str, Any]) -> Box:
         template = str(body["templateID"])
+        if template in self.outdated:
+            raise Refused(409, f"template {template} is STALE on every node and needs redo")
         lifecycle = body.get("lifecycle") or {}
         network = dict(body.get("network") or {})
         answer = await self.ask(

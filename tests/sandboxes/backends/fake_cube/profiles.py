@@ -14,6 +14,8 @@ class Profile:
     volumes: bool = True
     network_update: bool = True
     v2_create: bool = False
+    compat: bool = True
+    """GET /templates/compat, the matrix of nodes and templates."""
     delete_paused: Literal["refused", "wakes", "done"] = "done"
     """≤0.5: 500 “not in normal state”. 0.6: resumes first. 0.7: as it is."""
     paused_are_listed: bool = True
@@ -30,6 +32,7 @@ PROFILES = {
         Profile(
             version="0.5",
             volumes=False,
+            compat=False,
             network_update=False,
             delete_paused="refused",
             paused_are_listed=False,
