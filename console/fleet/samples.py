@@ -17,7 +17,16 @@ from django.utils import timezone
 from console.fleet.models import Sampling, Session, SessionSample, SessionState
 from console.tenants.models import Space
 
-__all__ = ["COUNTED", "EVERY", "Counted", "Moment", "over_time", "take_sample", "thin_samples"]
+__all__ = [
+    "COUNTED",
+    "EVERY",
+    "Counted",
+    "Moment",
+    "over_time",
+    "slot",
+    "take_sample",
+    "thin_samples",
+]
 
 COUNTED = (SessionState.ACTIVE, SessionState.PAUSED, SessionState.LOST)
 """The rest are over."""
@@ -63,7 +72,8 @@ class Moment:
 @transaction.atomic
 def take_sample(*, now: datetime | None = None) -> bool:
     """Count all sessions now. False, with nothing done, if somebody did so in these five minutes."""
-    _, is_ours = Sampling.objects.get_or_create(at=_slot(now or timezone.now()))
+    at = slot(now or timezone.now())
+    _, is_ours = Sampling.objects.get_or_create(at=at)
     if not is_ours:
         return False
     counts = {state.value: Count("pk", filter=Q(state=state)) for state in COUNTED}
@@ -74,7 +84,6 @@ def take_sample(*, now: datetime | None = None) -> bool:
         .values("space_id", "backend_id")
         .annotate(**counts)
     )
-    at = _slot(now or timezone.now())
     SessionSample.objects.bulk_create(
         (SessionSample(sampling_id=at, **row) for row in rows), batch_size=_AT_ONCE
     )
@@ -132,6 +141,7 @@ def _one_a_step(
     return list(chosen.values())
 
 
-def _slot(now: datetime) -> datetime:
+def slot(now: datetime) -> datetime:
+    """The moment at which the sessions of now are counted."""
     seconds = EVERY.total_seconds()
     return datetime.fromtimestamp(now.timestamp() // seconds * seconds, UTC)

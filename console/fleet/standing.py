@@ -166,6 +166,8 @@ def stand_of_spaces(
     found: dict[str, SpaceStanding] = {}
     policies: dict[str, str] = {}
     for row in rows:
+        if row.backend_id not in by_backend:
+            continue  # it moved there a moment ago
         row.backend = by_backend[row.backend_id].backend
         policies[row.pk] = row.newest_policy or ""
         found[row.pk] = SpaceStanding(

@@ -6,6 +6,7 @@ The sweep does the same by itself (`skills.reaper`); this is for people who look
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 
 from django.db import transaction
 from django.utils import timezone
@@ -37,12 +38,10 @@ class Stuck:
     """It will not be tried again, but failed, when it is taken up."""
 
 
-def stuck(
-    build: Build, *, is_next: bool | None = None, settings: BuildSettings | None = None
-) -> Stuck | None:
-    """None for a build that is over, or waits its turn, or whose worker was heard of lately. `is_next` of its
-    space is asked of the database unless it is given."""
-    settings = settings or BuildSettings.current()
+def stuck(build: Build, *, next_since: datetime | None = None) -> Stuck | None:
+    """None for a build that is over, or waits its turn, or whose worker was heard of lately. Of a queued one,
+    `next_since` says when the build before it in its space ended: asked of the database unless it is given."""
+    settings = BuildSettings.current()
     silent_s = silence(build).total_seconds()
     if build.state == BuildState.RUNNING and silent_s > settings.lease_s / 2:
         return Stuck(
@@ -52,21 +51,28 @@ def stuck(
             held_s=max(settings.lease_s - silent_s, 0.0),
             is_last_attempt=build.attempt >= MAX_ATTEMPTS,
         )
-    waits = build.state == BuildState.QUEUED and _waited_s(build) > _UNCLAIMED_AFTER_S
-    if waits and (build.queue_position == 0 if is_next is None else is_next):
-        return Stuck(
-            is_claimed=False,
-            silent_s=_waited_s(build),
-            swept_in_s=0.0,
-            held_s=0.0,
-            is_last_attempt=False,
-        )
-    return None
+    if build.state != BuildState.QUEUED or _s_since(build.created_at) < _UNCLAIMED_AFTER_S:
+        return None
+    if next_since is None:
+        if build.queue_position:
+            return None
+        next_since = _last_end(build)
+    # Its heartbeat tells nothing: the sweep touches that of queued ones.
+    waited_s = min(_s_since(build.created_at), _s_since(next_since or build.created_at))
+    if waited_s < _UNCLAIMED_AFTER_S:
+        return None
+    return Stuck(
+        is_claimed=False, silent_s=waited_s, swept_in_s=0.0, held_s=0.0, is_last_attempt=False
+    )
 
 
-def _waited_s(build: Build) -> float:
-    """Since it was asked for: the sweep touches a queued build's heartbeat."""
-    return (timezone.now() - build.created_at).total_seconds()
+def _last_end(build: Build) -> datetime | None:
+    ended = Build.objects.filter(space=build.space_id, finished_at__isnull=False)
+    return ended.order_by("-finished_at").values_list("finished_at", flat=True).first()
+
+
+def _s_since(moment: datetime) -> float:
+    return (timezone.now() - moment).total_seconds()
 
 
 @transaction.atomic

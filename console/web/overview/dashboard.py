@@ -110,7 +110,7 @@ def dashboard(
     backends = stand_of_backends(spaces=spaces, tenants=whole)
     standings = stand_of_spaces(spaces=spaces, backends=backends)
     sessions = sum((standing.sessions for standing in standings), Counted())
-    builds = _builds(spaces)
+    builds = _builds(spaces, standings)
     figures = build_figures(spaces=spaces, days=period.days, now=now)
     found = Found(
         principal=principal,
@@ -138,7 +138,9 @@ def dashboard(
     )
 
 
-def _builds(spaces: QuerySet[Space]) -> list[tuple[Build, Stuck | None]]:
+def _builds(
+    spaces: QuerySet[Space], standings: Sequence[SpaceStanding]
+) -> list[tuple[Build, Stuck | None]]:
     """Unfinished ones first, in the order in which they run, then the latest."""
     unfinished = [BuildState.QUEUED, BuildState.RUNNING]
     latest = Build.objects.filter(space__in=spaces).order_by("-pk").values("pk")[:_RECENT]
@@ -148,12 +150,16 @@ def _builds(spaces: QuerySet[Space]) -> list[tuple[Build, Stuck | None]]:
         .defer("report", "changes", "error")
         .order_by("pk")
     )
+    ended_at = {standing.space.pk: standing.last_build_at for standing in standings}
     seen: set[str] = set()
     found: list[tuple[Build, Stuck | None]] = []
     for build in rows:
-        if not build.is_finished:
-            found.append((build, stuck(build, is_next=build.space_id not in seen)))
-            seen.add(build.space_id)
+        if build.is_finished:
+            continue
+        is_next = build.space_id not in seen
+        seen.add(build.space_id)
+        next_since = ended_at.get(build.space_id) or build.created_at
+        found.append((build, stuck(build, next_since=next_since) if is_next else None))
     ended = [(build, None) for build in reversed(rows) if build.is_finished]
     return [*found, *ended]
 

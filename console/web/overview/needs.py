@@ -192,7 +192,7 @@ def _of_builds(found: Found) -> Iterator[Need]:
             url=reverse("web:build", args=[build.pk]),
             since=build.heartbeat_at or build.created_at,
             action=Action.OPERATE,
-            where=spaces[build.space_id],
+            where=spaces.get(build.space_id),
         )
     tried_again = {build.space_id for build, _stuck in found.builds}
     for standing in failed_last(found.spaces, within=_FAILED_WITHIN):
@@ -342,5 +342,5 @@ def _of_lagging_sessions(spaces: Sequence[SpaceStanding]) -> Iterator[Need]:
                 code="sessions-drifted",
                 sentence=sentence % {"count": count, "space": space.name},
                 mend=_("See the sessions"),
-                url=reverse("web:space-sessions", args=[space.pk]),
+                url=reverse("web:space-sessions", args=[space.pk]) + "?drift=release",
             )

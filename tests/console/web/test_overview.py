@@ -301,7 +301,7 @@ def crowded(world: World) -> World:
         )
         for n in range(1000)
     )
-    moments = [samples._slot(now) - n * samples.EVERY for n in range(288)]
+    moments = [samples.slot(now) - n * samples.EVERY for n in range(288)]
     Sampling.objects.bulk_create(Sampling(at=at) for at in moments)
     SessionSample.objects.bulk_create(
         (

@@ -170,7 +170,8 @@ def address(route: str, world: World) -> str:
         "space": world.space.pk,
         "space-sessions": world.space.pk,
     }
-    return reverse(f"web:{route}", args=[ids[route]] if route in ids else [])
+    asked = "?drift=release" if route == "space-sessions" else ""
+    return reverse(f"web:{route}", args=[ids[route]] if route in ids else []) + asked
 
 
 def test_where_all_is_well_nothing_is_asked(calm: World, client: Client) -> None:

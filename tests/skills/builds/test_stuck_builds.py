@@ -69,6 +69,17 @@ def test_a_queued_build_is_stuck_when_it_is_next_and_nobody_came(
     assert services.stuck(waiting(second, 400)) is None, "it waits for the first one"
 
 
+def test_a_queued_build_whose_turn_has_just_come_is_not_stuck(build: Build, space: Space) -> None:
+    before = Build.objects.create(
+        space_id=space.pk, state=BuildState.SUCCEEDED, finished_at=timezone.now()
+    )
+    assert services.stuck(waiting(build, 400)) is None
+    Build.objects.filter(pk=before.pk).update(finished_at=timezone.now() - timedelta(seconds=200))
+    found = services.stuck(waiting(build, 400))
+    assert found is not None
+    assert 199 < found.silent_s < 300
+
+
 def test_taking_one_up_hands_it_to_a_worker_and_is_audited(
     build: Build,
     handed_on: Waiting,
