@@ -1,4 +1,4 @@
-"""What differs between two policies, and one person's change put on top of another's."""
+"""What differs between two policies as they are edited, and one person's change put on top of another's."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from django.utils.translation import gettext as _
 
 from console.policies.drafts import Draft
-from sandboxes.network import NetworkPolicy
 
 __all__ = ["Change", "changes", "merge"]
 
@@ -21,8 +20,9 @@ class Change:
     what: str
 
 
-def changes(before: NetworkPolicy, after: NetworkPolicy) -> list[Change]:
+def changes(before: Draft, after: Draft) -> list[Change]:
     """In words of the reader's language: switches first, then what went, then what came."""
+    before, after = before.normal(), after.normal()
     found = []
     if before.outbound != after.outbound:
         words = _("outbound: open") if after.outbound else _("outbound: closed")
@@ -39,10 +39,11 @@ def changes(before: NetworkPolicy, after: NetworkPolicy) -> list[Change]:
     return found
 
 
-def merge(*, base: NetworkPolicy, theirs: NetworkPolicy, mine: NetworkPolicy) -> Draft:
+def merge(*, base: Draft, theirs: Draft, mine: Draft) -> Draft:
     """`theirs` with what `mine` changed of `base`. Both had the same start, so no change of one can
     contradict a change of the other; the result may still be refused, as when one opened
     outbound and the other allowed a domain."""
+    base, theirs, mine = base.normal(), theirs.normal(), mine.normal()
     return Draft(
         outbound=mine.outbound if mine.outbound != base.outbound else theirs.outbound,
         inbound=mine.inbound if mine.inbound != base.inbound else theirs.inbound,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from django.utils.translation import gettext as _
 
@@ -36,6 +36,14 @@ class Draft:
         """Raises PolicyInvalid."""
         return NetworkPolicy.parse(
             outbound=self.outbound, inbound=self.inbound, allow=self.allow, deny=self.deny
+        )
+
+    def normal(self) -> Draft:
+        """As a policy would write it; an entry that is refused stays as it was typed."""
+        return replace(
+            self,
+            allow=tuple(normal_entry(entry, domains=True) or entry for entry in self.allow),
+            deny=tuple(normal_entry(entry, domains=False) or entry for entry in self.deny),
         )
 
     def check(self) -> Checked:

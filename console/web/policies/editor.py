@@ -147,9 +147,10 @@ class Preview:
 
 def editor(space: Space, present: NetworkPolicyRevision, form: Form) -> dict[str, Any]:
     """The context of the form and of its preview."""
-    checked = form.draft().check()
+    draft = form.draft()
+    checked = draft.check()
     overtaken = form.number != present.number
-    base = edited_revision(space, present, form.number).policy()
+    base = Draft.of(edited_revision(space, present, form.number).policy())
     wanted = checked.policy
     return {
         "form": form,
@@ -157,8 +158,8 @@ def editor(space: Space, present: NetworkPolicyRevision, form: Form) -> dict[str
         "preview": Preview(
             bad=checked.bad,
             advised=checked.advised,
-            changes=changes(base, wanted) if wanted else [],
-            theirs=changes(base, present.policy()) if overtaken else [],
+            changes=changes(base, draft),
+            theirs=changes(base, Draft.of(present.policy())) if overtaken else [],
             overtaken=overtaken,
             unenforceable=unenforceable(wanted, space.backend.capabilities) if wanted else [],
             affected=affected(space, present),
@@ -197,6 +198,6 @@ def _history(space: Space, page_number: str | None) -> Page[NetworkPolicyRevisio
     shown = list(rows.object_list)
     before = revisions.filter(number__lt=shown[-1].number)[:1] if shown else []
     for row, older in itertools.pairwise([*shown, *before]):
-        row.changed = changes(older.policy(), row.policy())  # type: ignore[attr-defined]
+        row.changed = changes(Draft.of(older.policy()), Draft.of(row.policy()))  # type: ignore[attr-defined]
     rows.object_list = shown
     return rows

@@ -97,9 +97,11 @@ def _next_form(
     elif preset := PRESETS.get(data.get("preset", "")):
         draft = preset.draft(inbound=form.inbound)
         form = Form.of(draft, number=form.number, reason=form.reason)
-    elif "merge" in data and (mine := form.draft().check().policy):
-        base = edited_revision(space, present, form.number).policy()
-        merged = merge(base=base, theirs=present.policy(), mine=mine)
+    elif "merge" in data:
+        base = edited_revision(space, present, form.number)
+        merged = merge(
+            base=Draft.of(base.policy()), theirs=Draft.of(present.policy()), mine=form.draft()
+        )
         form = Form.of(merged, number=present.number, reason=form.reason)
     form.spread()
     return form

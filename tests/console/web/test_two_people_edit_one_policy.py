@@ -68,6 +68,19 @@ def test_a_merge_holds_both_changes_and_is_looked_at_before_it_is_saved(
     assert (last(world).allow, last(world).inbound) == (["first.example", "second.example"], True)
 
 
+def test_what_only_theirs_makes_valid_is_merged_too(second: Client, world: World) -> None:
+    """Revision 1 is open, so that a domain can't be allowed in it; the admin has closed it."""
+    text = save(second, world, number=1, allow=["mine.example"], outbound="on").content.decode()
+    assert 'name="merge"' in text
+    assert 'name="over"' not in text
+
+    form = {"number": 1, "allow": ["mine.example"], "outbound": "on"}
+    text = save(second, world, "merge", **form).content.decode()
+
+    assert re.findall(r'name="allow" value="([^"]+)"', text) == ["first.example", "mine.example"]
+    assert 'name="save"' in text
+
+
 def test_overwriting_names_the_revision_that_it_undoes(second: Client, world: World) -> None:
     save(second, world, "over", "2", number=1, allow=["second.example"])
 
