@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +25,8 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 READY = re.compile(r"Skillyard runs at (http://\S+)")
 START_TIMEOUT_S = 90.0
 STOP_TIMEOUT_S = 40.0
+ORPHAN_GRACE_S = 3
+"""Instead of an hour."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,29 @@ class Product:
     def login(self) -> tuple[str, str]:
         first = json.loads((self.data / "console" / "first-login.json").read_text())
         return first["username"], first["password"]
+
+    @property
+    def socket(self) -> Path:
+        """Of its sandboxd."""
+        return self.data / "run" / "sandboxd.sock"
+
+    def process_of(self, *words: str) -> int:
+        """The id of the one process below it whose command line has these words. Raises LookupError."""
+        parents: dict[int, int] = {}
+        commands: dict[int, list[str]] = {}
+        for folder in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                parents[int(folder.name)] = int(
+                    (folder / "stat").read_text().rpartition(")")[2].split()[1]
+                )
+                commands[int(folder.name)] = (folder / "cmdline").read_text().split("\0")
+        for pid, command in commands.items():
+            ancestor = pid
+            while ancestor > 1 and ancestor != self.process.pid:
+                ancestor = parents.get(ancestor, 0)
+            if ancestor == self.process.pid and set(words) <= set(command):
+                return pid
+        raise LookupError(f"no process of the product has {words} in its command line")
 
     def stop(self) -> None:
         self.process.send_signal(signal.SIGTERM)
@@ -59,6 +84,7 @@ def start() -> Iterator[Product]:
     environ |= {
         "SKILLYARD_DATA_DIR": str(data),
         "SKILLYARD_TEMPLATES_DIR": str(default_templates_dir()),
+        "SKILLYARD_ORPHAN_GRACE_S": str(ORPHAN_GRACE_S),
         "PYTHONUNBUFFERED": "1",
     }
     with output.open("wb") as log:

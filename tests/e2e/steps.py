@@ -38,7 +38,7 @@ def sign_in(page: Page, username: str, password: str) -> None:
 def add_person(page: Page, username: str, password: str, *, role: str, where: str) -> None:
     page.goto("/members/")
     page.get_by_text("Add a person", exact=True).click()
-    form = page.locator("form").filter(has=page.get_by_label("User name"))
+    form = page.locator("form").filter(has=page.get_by_role("button", name="Add", exact=True))
     form.get_by_label("User name").fill(username)
     form.get_by_label("Password").fill(password)
     form.get_by_label("Role").select_option(label=role)
@@ -59,8 +59,9 @@ def new_space(page: Page, name: str, slug: str) -> None:
 def open_space(page: Page, name: str, tab: str) -> None:
     page.goto("/spaces/")
     page.get_by_role("link", name=name, exact=True).click()
-    page.get_by_label("Of this space").get_by_role("link", name=tab, exact=True).click()
-    expect(page.get_by_role("link", name=tab, exact=True)).to_have_attribute("aria-current", "page")
+    link = page.get_by_label("Of this space").get_by_role("link", name=tab, exact=True)
+    link.click()
+    expect(link).to_have_attribute("aria-current", "page")
 
 
 def make_skill(path: Path, *, name: str, says: str) -> Path:

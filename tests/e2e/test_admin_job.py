@@ -69,7 +69,7 @@ def test_releases_follow_each_other_differ_and_are_rolled_back(admin: Page, tmp_
 
     steps.open_space(page, SPACE, "Releases")
     page.get_by_role("row", name=re.compile("^2|serves")).get_by_role("link", name="Diff").click()
-    expect(page.get_by_role("row", name=re.compile("changed .*echo"))).to_be_visible()
+    expect(page.get_by_role("row", name=re.compile("changed .*echo")).first).to_contain_text("#2")
     expect(page.get_by_text("scripts/say.py")).to_be_visible()
 
     steps.open_space(page, SPACE, "Releases")
