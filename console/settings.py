@@ -135,10 +135,14 @@ CELERY_BROKER_TRANSPORT_OPTIONS = {
     "visibility_timeout": 6 * 3600,
     "global_keyprefix": f"{REDIS_NAMESPACE}:celery:",
 }
-# Builds are long: what must be quick has a queue of its own. A worker without -Q serves both.
-CELERY_TASK_QUEUES = [Queue("control"), Queue("builds")]
+# Builds are long and verifications take a minute or more: what must be quick has a queue of its own. A worker
+# without -Q serves all.
+CELERY_TASK_QUEUES = [Queue("control"), Queue("checks"), Queue("builds")]
 CELERY_TASK_DEFAULT_QUEUE = "control"
-CELERY_TASK_ROUTES = {"skills.tasks.run_build": {"queue": "builds"}}
+CELERY_TASK_ROUTES = {
+    "skills.tasks.run_build": {"queue": "builds"},
+    "console.fleet.tasks.run_verification": {"queue": "checks"},
+}
 CELERY_BEAT_SCHEDULE = {
     "sweep-builds": {"task": "skills.tasks.sweep_builds", "schedule": 60.0},
     "reconcile-snapshots": {"task": "skills.tasks.reconcile_snapshots", "schedule": 300.0},

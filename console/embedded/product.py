@@ -99,13 +99,17 @@ class Product:
             pass_fds=(listener.fileno(),),
         )
 
-    def worker(self) -> Child:
+    def workers(self) -> list[Child]:
+        """One for builds alone, which may take all of its places for an hour."""
+        return [self._worker("worker", "control,checks"), self._worker("builder", "builds")]
+
+    def _worker(self, name: str, queues: str) -> Child:
         argv = self.launcher.unprivileged("-m", "celery", "-A", "console", "worker")
         argv += ["--pool=threads", "--concurrency=4", "--without-gossip", "--without-mingle"]
-        argv += ["--loglevel=INFO", "--hostname=worker@skillyard"]
+        argv += ["--loglevel=INFO", f"--hostname={name}@skillyard", f"--queues={queues}"]
         # A running build is taken up again by the next start, so it need not be waited for.
         stop = ((signal.SIGTERM, 3.0), (signal.SIGQUIT, 2.0))
-        return self._child("worker", argv, stop=stop)
+        return self._child(name, argv, stop=stop)
 
     def beat(self) -> Child:
         schedule = self.layout.console / "beat-schedule"

@@ -101,7 +101,8 @@ async def _start(
     try:
         await start(product.web(listener))
         await asyncio.gather(*starting)
-        await start(product.worker())
+        for worker in product.workers():
+            await start(worker)
         await start(product.beat())
     finally:
         for task in starting:

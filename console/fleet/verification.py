@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
+from contextlib import aclosing
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from asgiref.sync import sync_to_async
 from django.db import transaction
 from django.utils import timezone
 
@@ -32,7 +36,9 @@ __all__ = [
     "verify",
 ]
 
-_LONGEST_RUN = timedelta(hours=1)
+RUN_LIMIT_S = 20 * 60.0
+"""A point that hangs has a limit of its own; this is for all of them together."""
+_LONGEST_RUN = timedelta(seconds=2 * RUN_LIMIT_S)
 
 
 def default_template(backend: Backend) -> str:
@@ -80,9 +86,11 @@ def _new(backend: Backend, template: str, actor: Actor) -> Verification:
     return row
 
 
-async def verify(row: Verification) -> Verification:
-    """Run it, point by point, each kept as it is done. `row` comes with its backend. Raises nothing of the
-    provider's trouble: the report tells."""
+async def verify(
+    row: Verification, *, on_point: Callable[[Compared], None] | None = None
+) -> Verification:
+    """Run it, point by point, each kept, and told to `on_point`, as it is done. `row` comes with its backend.
+    Raises nothing of the provider's trouble: the report tells."""
     backend = row.backend
     row.state, row.started_at, row.points = VerificationState.RUNNING, timezone.now(), []
     await row.asave()
@@ -94,13 +102,23 @@ async def verify(row: Verification) -> Verification:
         TAG_BUILD: row.pk,
         TAG_SCHEMA: SCHEMA_VERSION,
     }
+    before = await sync_to_async(_before)(row)
     try:
-        async with await backend.open_client() as client:
-            async for point in run_checklist(client, template=row.template, tags=tags):
-                row.points.append({**asdict(point), "outcome": point.outcome.value})
-                await row.asave(update_fields=["points"])
+        async with asyncio.timeout(RUN_LIMIT_S), await backend.open_client() as client:
+            points = run_checklist(client, template=row.template, tags=tags)
+            async with aclosing(points):
+                async for point in points:
+                    row.points.append({**asdict(point), "outcome": point.outcome.value})
+                    await row.asave(update_fields=["points"])
+                    if on_point is not None:
+                        on_point(_compared(row.points[-1], before.get(point.name)))
     except SandboxError as error:
         row.problem = error.message[:500]
+    except TimeoutError:
+        row.problem = (
+            f"It was ended after {RUN_LIMIT_S / 60:.0f} minutes; see which point took so long, and start "
+            "another run."
+        )
     failed = any(point["outcome"] == Outcome.FAILED for point in row.points)
     bad = failed or bool(row.problem)
     row.state = VerificationState.FAILED if bad else VerificationState.PASSED
@@ -111,11 +129,13 @@ async def verify(row: Verification) -> Verification:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """A point, and what became of it since the run before. `change` is "", "better", "worse" or "new"."""
+    """A point, and what became of it since the run before. `change` is "", "better" or "worse"; `before_s` is how
+    long it took then."""
 
     point: dict[str, Any]
-    before: str
-    change: str
+    before: str = ""
+    before_s: float | None = None
+    change: str = ""
 
 
 _WORTH = {"failed": 0, "skipped": 1, "passed": 2}
@@ -123,14 +143,22 @@ _WORTH = {"failed": 0, "skipped": 1, "passed": 2}
 
 def compare(row: Verification) -> list[Compared]:
     """Each point beside its outcome in the last run."""
+    before = _before(row)
+    return [_compared(point, before.get(point["name"])) for point in row.points]
+
+
+def _before(row: Verification) -> dict[str, dict[str, Any]]:
     previous = row.previous()
-    before = {point["name"]: point["outcome"] for point in previous.points} if previous else {}
-    return [_compared(point, before.get(point["name"], "")) for point in row.points]
+    return {point["name"]: point for point in previous.points} if previous else {}
 
 
-def _compared(point: dict[str, Any], before: str) -> Compared:
+def _compared(point: dict[str, Any], before: dict[str, Any] | None) -> Compared:
+    if before is None:
+        return Compared(point=point)
     change = ""
-    if before and before != point["outcome"]:
-        better = _WORTH[point["outcome"]] > _WORTH[before]
+    if before["outcome"] != point["outcome"]:
+        better = _WORTH[point["outcome"]] > _WORTH[before["outcome"]]
         change = "better" if better else "worse"
-    return Compared(point=point, before=before, change=change)
+    return Compared(
+        point=point, before=before["outcome"], before_s=before.get("took_s"), change=change
+    )

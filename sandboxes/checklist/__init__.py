@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 
 from sandboxes.checklist.images import (
     lists_end_and_deletes_repeat,
@@ -48,7 +48,7 @@ POINTS: tuple[tuple[str, str, Check], ...] = (
 
 async def run_checklist(
     client: SandboxClient, *, template: str, tags: Mapping[str, str]
-) -> AsyncIterator[Point]:
+) -> AsyncGenerator[Point, None]:
     """The points in order, as each is done. `tags` are the owner's, on every sandbox that is made. Raises
     nothing of the backend's trouble."""
     for number, (name, title, check) in enumerate(POINTS, 1):
@@ -70,12 +70,10 @@ async def _tried(number: int, name: str, title: str, check: Check, run: Run) -> 
         log.warning("Point %s failed: %s: %s", name, error.kind, error.detail)
     except TimeoutError:
         outcome, reason = Outcome.FAILED, f"It took longer than {POINT_LIMIT_S:.0f} seconds."
-    took_s = time.monotonic() - began
-    try:
-        async with asyncio.timeout(_CLEANUP_LIMIT_S):
-            await run.stack.aclose()
-    except TimeoutError:
-        log.warning("Cleaning up after point %s took too long; the reaper has the rest", name)
+    finally:
+        # Also when the whole run is cancelled.
+        took_s = time.monotonic() - began
+        await _clean_up(name, run)
     return Point(
         number=number,
         name=name,
@@ -86,3 +84,11 @@ async def _tried(number: int, name: str, title: str, check: Check, run: Run) -> 
         expected=expected,
         took_s=round(took_s, 3),
     )
+
+
+async def _clean_up(name: str, run: Run) -> None:
+    try:
+        async with asyncio.timeout(_CLEANUP_LIMIT_S):
+            await run.stack.aclose()
+    except TimeoutError:
+        log.warning("Cleaning up after point %s took too long; the reaper has the rest", name)

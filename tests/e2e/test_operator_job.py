@@ -114,7 +114,7 @@ def test_builds_whose_worker_died_are_taken_up(
     page.goto("/builds/")
     page.get_by_role("row", name="Workshop").get_by_role("rowheader").get_by_role("link").click()
     expect(page.get_by_role("log")).to_contain_text("begun", timeout=60_000)
-    os.kill(product.process_of("celery", "worker"), signal.SIGKILL)
+    os.kill(product.process_of("celery", "--hostname=builder@skillyard"), signal.SIGKILL)
 
     expect(page.get_by_text("This build is stuck")).to_be_visible(timeout=TAKEN_UP_MS)
     page.get_by_role("button", name="Take it up now").click(timeout=TAKEN_UP_MS)

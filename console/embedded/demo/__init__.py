@@ -90,7 +90,8 @@ async def _run(demo: Demo, product: Product) -> dict[str, Any]:
         serving = True
         await _job(demo, product, "clean")
         demo.report(_STAGES["start"], 0.8, "worker")
-        await supervisor.start(product.worker())
+        for worker in product.workers():
+            await supervisor.start(worker)
         demo.report(_STAGES["start"], 1.0, "ready")
         result = await _job(demo, product, "run")
         _copy_artifacts(layout.console / "artifacts", demo.output, result)

@@ -24,7 +24,8 @@ CHILDREN = {
     "redis": "redis-server",
     "sandboxd": "sandboxes.sandboxd",
     "web": "console.embedded.web",
-    "worker": "worker",
+    "worker": "worker@skillyard",
+    "builder": "builder@skillyard",
     "beat": "beat",
 }
 pytestmark = [

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import io
 import json
+import re
 from typing import Any
 
 import pytest
@@ -15,9 +18,12 @@ from django.db import connection
 from redis import Redis as BlockingRedis
 
 from console.audit.services import Actor
+from console.celery import app
 from console.fleet import tasks, verification
 from console.fleet.models import Backend, Verification, VerificationState
 from console.tenants.models import Space
+from sandboxes.errors import Unavailable
+from sandboxes.testing.simulated import SimulatedProvider
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -88,6 +94,54 @@ def test_the_command_verifies_a_real_backend(real_space: Space) -> None:
     assert report["state"] == "passed"
     assert [item["outcome"] for item in report["points"]] == ["passed"] * 8
     assert Verification.objects.get(pk=report["id"]).points[0]["evidence"]
+
+
+def test_the_command_prints_evidence_times_and_what_changed(
+    space: Space, account: SimulatedProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def verify() -> str:
+        output = io.StringIO()
+        with contextlib.suppress(SystemExit):
+            call_command("verify", space.backend_id, stdout=output)
+        return output.getvalue()
+
+    first = verify()
+    assert "the first run here" in first
+    assert re.search(r"^4 ok +\d+\.\d s  Tags come back", first, re.M)
+    assert "    - odd characters come back as they were" in first
+    account.fail_next("get", Unavailable("It hangs."))
+    second = verify()
+    assert re.search(
+        r"^4 FAILED +\d+\.\d s \(was \d+\.\d s\)  Tags come back.*worse than before", second, re.M
+    )
+    assert "    It hangs." in second
+    assert f"compared with {Verification.objects.order_by('pk')[0].pk}" in second
+
+
+def test_a_run_that_hangs_is_ended_and_leaves_nothing(
+    space: Space, account: SimulatedProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def hang(op: str, phase: str, sandbox_id: str) -> None:
+        if op == "snapshots.create":
+            await asyncio.Event().wait()
+
+    account.intercept = hang
+    monkeypatch.setattr(verification, "RUN_LIMIT_S", 0.5)
+    row = verification._new(space.backend, "base", Actor(name="me"))
+    row = async_to_sync(verification.verify)(row)
+    assert row.state == VerificationState.FAILED
+    assert "was ended after" in row.problem
+    assert account.sandboxes == {}
+
+
+def test_checks_have_a_queue_of_their_own(settings: Any) -> None:
+    route = app.amqp.router.route({}, "console.fleet.tasks.run_verification")
+    assert route["queue"].name == "checks"
+    assert app.amqp.router.route({}, "skills.tasks.run_build")["queue"].name == "builds"
+    assert (
+        app.amqp.router.route({}, "console.fleet.tasks.check_one_backend")["queue"].name
+        == "control"
+    )
 
 
 def test_the_command_fails_with_its_report(space: Space) -> None:
