@@ -14,6 +14,7 @@ from django.conf import settings
 from django.contrib.auth import get_user
 from django.core import signing
 from django.http import HttpRequest
+from django.utils import timezone
 from starlette.requests import HTTPConnection
 
 from console.fleet.models import Session
@@ -41,7 +42,11 @@ def holder(ticket: str, *, pk: str, port: int) -> User | None:
         return None
     if (session_pk, ticket_port) != (pk, port) or sign_in_id is None:
         return None
-    return User.objects.filter(sign_ins=sign_in_id, is_active=True).first()
+    row = SignIn.objects.filter(
+        pk=sign_in_id, user__is_active=True, session__expire_date__gt=timezone.now()
+    )
+    found = row.select_related("user").first()
+    return found and found.user
 
 
 def signed_in(connection: HTTPConnection) -> User | None:
