@@ -148,7 +148,12 @@ async def _empty(backend: Backend, edit: _Edit, *, force: bool, end_sandboxes: b
 
 
 async def rotate_credentials(
-    *, backend: Backend, secrets: Mapping[str, Any], actor: Actor, force: bool = False
+    *,
+    backend: Backend,
+    secrets: Mapping[str, Any],
+    actor: Actor,
+    force: bool = False,
+    end_sandboxes: bool = False,
 ) -> Backend:
     """Put new secrets in the place of the stored ones, after the provider took them. InvalidRequest, with
     nothing changed, if it refuses them; `force` also skips that where it does not answer. Else as
@@ -172,7 +177,12 @@ async def rotate_credentials(
         if not force:
             raise
     return await edit_backend(
-        backend=backend, name=backend.name, connection=connection, actor=actor, force=force
+        backend=backend,
+        name=backend.name,
+        connection=connection,
+        actor=actor,
+        force=force,
+        end_sandboxes=end_sandboxes,
     )
 
 

@@ -7,7 +7,13 @@ from typing import Any
 from rest_framework import serializers
 
 from console.fleet.connection import MASK, masked
-from console.fleet.models import Backend, ReconcileReport, Verification, VerificationState
+from console.fleet.models import (
+    Backend,
+    FormerAccount,
+    ReconcileReport,
+    Verification,
+    VerificationState,
+)
 from sandboxes import registry
 from sandboxes.checklist import Outcome
 from sandboxes.types import TemplateStatus
@@ -19,6 +25,7 @@ __all__ = [
     "CordonSerializer",
     "CredentialsSerializer",
     "EnsureTemplateSerializer",
+    "FormerAccountSerializer",
     "ImagesSerializer",
     "InventorySerializer",
     "NewBackendSerializer",
@@ -100,7 +107,12 @@ class ChangeBackendSerializer(serializers.Serializer[Any]):
     force = serializers.BooleanField(
         required=False,
         default=False,
-        help_text="Go on where the old account can't be asked what lives there.",
+        help_text="Go on where the old account can't be asked what lives there, or refuses.",
+    )
+    end_sandboxes = serializers.BooleanField(
+        required=False,
+        default=False,
+        help_text="End what lives at the old account; sessions get new sandboxes, without their files.",
     )
 
 
@@ -118,6 +130,10 @@ class BackendChangeSerializer(serializers.Serializer[Any]):
         help_text="The settings by which it would point elsewhere; such a change needs an empty account.",
     )
     moves_account = serializers.BooleanField()
+    same_account = serializers.BooleanField(
+        allow_null=True, help_text="Whether it was proven to be the same; null: it can't be told."
+    )
+    proof = serializers.CharField(help_text="How that is known, as a sentence.")
     silent_releases = ReleaseNameSerializer(
         many=True, help_text="Releases that could no longer start there."
     )
@@ -139,6 +155,11 @@ class CredentialsSerializer(serializers.Serializer[Any]):
     force = serializers.BooleanField(
         required=False, default=False, help_text="Also while the provider does not answer."
     )
+    end_sandboxes = serializers.BooleanField(
+        required=False,
+        default=False,
+        help_text="If they open another account: end what lives at the old one.",
+    )
 
 
 class CordonSerializer(serializers.Serializer[Any]):
@@ -157,6 +178,22 @@ class LiveSandboxSerializer(serializers.Serializer[Any]):
     session = serializers.CharField()
     space = serializers.CharField()
     build = serializers.CharField()
+
+
+class FormerAccountSerializer(serializers.ModelSerializer[FormerAccount]):
+    """An account that the backend left. Its credentials are kept until nothing of ours is there."""
+
+    class Meta:
+        model = FormerAccount
+        fields = (
+            "id",
+            "provider",
+            "fingerprint",
+            "problem",
+            "left_at",
+            "looked_at",
+            "finished_at",
+        )
 
 
 class InventorySerializer(serializers.Serializer[Any]):

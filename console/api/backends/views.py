@@ -13,12 +13,14 @@ from console.api.backends.serializers import (
     ChangeBackendSerializer,
     CordonSerializer,
     CredentialsSerializer,
+    FormerAccountSerializer,
     InventorySerializer,
     NewBackendSerializer,
 )
 from console.api.pages import flag, page_of
 from console.api.schema import operation, parameter
 from console.api.views import TenantView, answer
+from console.fleet.accounts import forget, prove_same_account
 from console.fleet.backends import (
     add_backend,
     cordon_backend,
@@ -30,7 +32,7 @@ from console.fleet.backends import (
 )
 from console.fleet.connection import Connection, check_urls, masked, read
 from console.fleet.inventory import take_inventory
-from console.fleet.models import Backend
+from console.fleet.models import Backend, FormerAccount
 from console.fleet.services import check_backend
 from console.tenants.access import Action
 from skills.models import Release
@@ -38,7 +40,8 @@ from skills.models import Release
 TAG = "backends"
 LIVE = (
     "A change by which it would point at another account or place is a 409 while sandboxes live there, with "
-    "`details.inventory`; so is one where that can't be found out, unless `force` is sent."
+    "`details.inventory`, unless `end_sandboxes` is sent; so is one where that can't be found out, unless `force` "
+    "is. Credentials that are proven to open the same account change nothing else."
 )
 
 
@@ -114,6 +117,7 @@ class BackendDetail(BackendView):
             connection=_merged(row, wanted["settings"]),
             actor=self.actor,
             force=wanted["force"],
+            end_sandboxes=wanted["end_sandboxes"],
         )
         return answer(await backend_json(changed))
 
@@ -153,11 +157,16 @@ class ChangePreview(BackendView):
         row = await self.abackend(backend)
         connection = _merged(row, wanted["settings"])
         await check_urls(connection)
-        change = await sync_to_async(preview_change)(row, connection)
+        proof = None
+        if await sync_to_async(Connection.of(row).identity_changes)(connection):
+            proof = await prove_same_account(backend=row, connection=connection)
+        change = await sync_to_async(preview_change)(row, connection, proof)
         return answer(
             {
                 "identity": [str(label) for label in change.identity],
                 "moves_account": change.moves_account,
+                "same_account": proof.same if proof else True,
+                "proof": proof.reason if proof else "",
                 "silent_releases": _named(change.silent),
                 "heard_releases": _named(change.heard),
                 "spaces": [space.pk for space in change.spaces],
@@ -185,8 +194,41 @@ class Credentials(BackendView):
             secrets=wanted["secrets"],
             actor=self.actor,
             force=wanted["force"],
+            end_sandboxes=wanted["end_sandboxes"],
         )
         return answer(await backend_json(row))
+
+
+class FormerAccounts(BackendView):
+    needs = {"GET": Action.MANAGE}
+
+    @operation(
+        "former_accounts_list",
+        "Accounts that a backend left, and how far their cleaning up is",
+        tag=TAG,
+        response=FormerAccountSerializer,
+        many=True,
+    )
+    def get(self, request: HttpRequest, backend: str) -> HttpResponse:
+        rows = FormerAccount.objects.filter(backend=self.backend(backend))
+        return page_of(request, rows, FormerAccountSerializer)
+
+
+class FormerAccountDetail(BackendView):
+    needs = {"DELETE": Action.MANAGE}
+
+    @operation(
+        "former_accounts_give_up",
+        "Leave what is left at a former account, and erase its credentials",
+        tag=TAG,
+        response=FormerAccountSerializer,
+        description="What lives there is nobody's then. Idempotent.",
+    )
+    def delete(self, request: HttpRequest, backend: str, former: str) -> HttpResponse:
+        row = FormerAccount.objects.filter(backend=self.backend(backend), pk=former).first()
+        if row is None:
+            raise Http404
+        return answer(FormerAccountSerializer(forget(former=row, actor=self.actor)).data)
 
 
 class Cordon(BackendView):

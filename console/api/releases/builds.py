@@ -149,6 +149,23 @@ class CancelBuild(BuildView):
         return answer(BuildSerializer(row).data)
 
 
+class TakeUpBuild(BuildView):
+    needs = {"POST": Action.OPERATE}
+
+    @operation(
+        "builds_take_up",
+        "Hand a build that nobody works on to a worker, without waiting for the sweep",
+        tag=TAG,
+        response=BuildSerializer,
+        errors=(409,),
+        description="409 for one that is over, waits its turn, or whose worker lives or may come back.",
+    )
+    def post(self, request: HttpRequest, build: str) -> HttpResponse:
+        row = self.build(build)
+        services.take_up(build=row, actor=self.actor)
+        return answer(BuildSerializer(row).data)
+
+
 class RetryBuild(BuildView):
     needs = {"POST": Action.BUILD}
     creates = True

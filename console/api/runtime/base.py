@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.http import Http404
+
 from console.api import limits
 from console.api.journal import journal
 from console.api.views import SpaceView
 from console.audit.services import Line
 from console.fleet import sessions as live
+from console.fleet.models import Session
 from console.fleet.runtime import Runtime, shared_runtime
 from console.fleet.workspace import files_of
 from console.tenants.access import Action
@@ -32,6 +35,14 @@ class SessionView(SpaceView):
         await super().aenter(ids)
         self.session_id = ids.pop("session")
         self.key = live.session_key(self.space, self.session_id)
+
+    async def row(self) -> Session:
+        """What people see of it, with its backend and space; Http404 if nobody ever used it."""
+        rows = Session.objects.select_related("backend", "space__backend")
+        row = await rows.filter(space=self.space, session_id=self.session_id).afirst()
+        if row is None:
+            raise Http404
+        return row
 
     @property
     def runtime(self) -> Runtime:

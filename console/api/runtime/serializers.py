@@ -22,6 +22,7 @@ __all__ = [
     "HistoryEventSerializer",
     "MakeDirSerializer",
     "OutputsSerializer",
+    "RebuiltSerializer",
     "ResolveSerializer",
     "ResolvedSerializer",
     "RunScriptSerializer",
@@ -243,6 +244,10 @@ class SessionRowSerializer(serializers.Serializer[Any]):
 
 class DestroyedSerializer(serializers.Serializer[Any]):
     destroyed = serializers.BooleanField(help_text="False: there was nothing to destroy.")
+
+
+class RebuiltSerializer(serializers.Serializer[Any]):
+    rebuilt = serializers.BooleanField(help_text="False: it is done at the next turn.")
 
 
 class HistoryEventSerializer(serializers.Serializer[Any]):

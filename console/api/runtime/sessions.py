@@ -12,6 +12,7 @@ from console.api.runtime.base import NO_SANDBOX, SessionView
 from console.api.runtime.serializers import (
     DestroyedSerializer,
     HistoryEventSerializer,
+    RebuiltSerializer,
     ResolvedSerializer,
     ResolveSerializer,
     SessionRowSerializer,
@@ -20,6 +21,7 @@ from console.api.runtime.serializers import (
 )
 from console.api.schema import operation, parameter
 from console.api.views import SpaceView, answer
+from console.fleet import renewal
 from console.fleet import sessions as live
 from console.fleet.models import Session, SessionEvent, SessionState
 from console.tenants.access import Action
@@ -132,6 +134,7 @@ class Resolve(SessionView):
 
 class Turns(SessionView):
     needs = {"POST": Action.RUN, "DELETE": Action.RUN}
+    creates = True
 
     @operation(
         "turns_begin",
@@ -139,9 +142,11 @@ class Turns(SessionView):
         tag=TAG,
         response=TurnSerializer,
         description=(
-            "Not idempotent: end each one exactly once. The first resolve of a turn may still "
-            "replace a stale sandbox. A turn that nobody ends lapses after 30 minutes."
+            "Each one is to be ended exactly once; with an Idempotency-Key a repeated call begins no second. "
+            "The first resolve of a turn may still replace a stale sandbox. A turn that nobody ends lapses "
+            "after 30 minutes."
         ),
+        idempotent=True,
     )
     async def post(self, request: HttpRequest) -> HttpResponse:
         return answer(turn_json(await self.runtime.sessions.begin_turn(key=self.key)))
@@ -171,18 +176,51 @@ class Pause(SessionView):
         description="Idempotent. The next call wakes it.",
     )
     async def post(self, request: HttpRequest) -> HttpResponse:
-        row = (
-            await Session.objects.select_related("backend")
-            .filter(space=self.space, session_id=self.session_id)
-            .afirst()
-        )
-        if row is None:
-            raise Http404
+        row = await self.row()
         if row.state not in (SessionState.ACTIVE, SessionState.PAUSED):
             raise NotFound(NO_SANDBOX)
         await live.pause(runtime=self.runtime, session=row, actor=self.actor)
         await self.note("session.pause")
         return answer(SessionRowSerializer(row).data)
+
+
+class Resume(SessionView):
+    needs = {"POST": Action.RUN}
+
+    @operation(
+        "sessions_resume",
+        "Wake the session's sandbox where it was paused",
+        tag=TAG,
+        response=SessionRowSerializer,
+        errors=(409, 502, 504),
+        description="Idempotent. Unlike `resolve` it never makes one: 404 if it is gone.",
+    )
+    async def post(self, request: HttpRequest) -> HttpResponse:
+        row = await self.row()
+        await renewal.resume(runtime=self.runtime, session=row, actor=self.actor)
+        await self.note("session.resume")
+        return answer(SessionRowSerializer(row).data)
+
+
+class Rebuild(SessionView):
+    needs = {"POST": Action.RUN}
+
+    @operation(
+        "sessions_rebuild",
+        "Put a new sandbox in the place of the session's",
+        tag=TAG,
+        response=RebuiltSerializer,
+        errors=(409, 502, 504),
+        description=(
+            "Of the space's present release and policy; its files and processes go, what was handed in comes "
+            "again. While a turn is in flight it is done at the next one."
+        ),
+    )
+    async def post(self, request: HttpRequest) -> HttpResponse:
+        row = await self.row()
+        rebuilt = await renewal.rebuild(runtime=self.runtime, session=row, actor=self.actor)
+        await self.note("session.rebuild", rebuilt=rebuilt)
+        return answer({"rebuilt": rebuilt})
 
 
 class History(SessionView):

@@ -10,6 +10,7 @@ import httpx
 import pytest
 import schemathesis
 from django.core.management import call_command
+from django.urls import resolve
 from hypothesis import HealthCheck, settings
 from schemathesis.specs.openapi import checks as openapi_checks
 
@@ -51,6 +52,19 @@ def test_every_method_is_described() -> None:
             statuses = {status for status, _ in item.refusals}
             assert {"400", "401", "405", "429", "500", "503"} <= statuses, item.id
             assert item.summary, item.id
+
+
+def test_whatever_makes_something_takes_an_idempotency_key() -> None:
+    for path, methods in document()["paths"].items():
+        if "post" not in methods:
+            continue
+        view = resolve(
+            path.replace("{number}", "1").replace("{index}", "1").replace("{member}", "1")
+        )
+        described = {item["name"] for item in methods["post"]["parameters"]}
+        makes = {"201", "202"} & set(methods["post"]["responses"])
+        assert ("Idempotency-Key" in described) == view.func.cls.creates, path
+        assert view.func.cls.creates or not makes, path
 
 
 def test_the_reference_needs_no_sign_in_and_no_script(client: Any) -> None:

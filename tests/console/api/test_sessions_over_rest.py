@@ -260,6 +260,38 @@ def test_pause_keeps_memory_and_the_next_call_wakes(api: httpx.Client, session: 
     assert kinds == ["resumed", "paused", "created"]
 
 
+def test_a_paused_session_is_woken_and_a_running_one_renewed(
+    api: httpx.Client, session: str
+) -> None:
+    old = run(api, session, "touch /workspace/mine")["sandbox_id"]
+    api.post(f"{session}/inputs", files=[("files", ("in.txt", b"handed in"))])
+    api.post(f"{session}/pause")
+    woken = api.post(f"{session}/resume").json()["data"]
+    assert (woken["state"], woken["sandbox_id"]) == ("active", old)
+
+    api.post(f"{session}/turns")
+    assert api.post(f"{session}/rebuild").json()["data"] == {"rebuilt": False}
+    api.delete(f"{session}/turns")
+    assert api.post(f"{session}/rebuild").json()["data"] == {"rebuilt": True}
+    new = run(api, session, "cat input/in.txt; test ! -e mine")
+    assert new["sandbox_id"] != old
+    assert (new["stdout"], new["exit_code"]) == ("handed in", 0)
+
+
+def test_what_was_handed_in_is_listed_and_taken_back(api: httpx.Client, session: str) -> None:
+    api.post(f"{session}/inputs", files=[("files", (name, name.encode())) for name in ("a", "b")])
+    listed = api.get(f"{session}/inputs").json()["data"]
+    assert listed == [{"path": f"/workspace/input/{name}", "size_bytes": 1} for name in ("a", "b")]
+
+    for path in ("a", "/workspace/input/a", "never"):
+        assert api.delete(f"{session}/inputs", params={"path": path}).status_code == 204
+    assert run(api, session, "ls input")["stdout"] == "b\n"
+    api.post(f"{session}/rebuild")
+    assert run(api, session, "ls input")["stdout"] == "b\n"
+    outside = api.delete(f"{session}/inputs", params={"path": "../output/x"})
+    assert (outside.status_code, outside.json()["error"]["kind"]) == (400, "invalid_request")
+
+
 def test_callers_at_once_share_one_sandbox(api: httpx.Client, session: str) -> None:
     def resolve(_: int) -> tuple[str, str]:
         found = api.post(f"{session}/resolve").json()["data"]
