@@ -42,7 +42,7 @@ class Settings:
         place=True,
         default="",
     )
-    api_key: str = fields.optional_api_key("That sandboxd's key.")
+    api_key: str = fields.optional_api_key(_("That sandboxd's key."))
     ca_pem: str = fields.ca_pem()
     allow_private: bool = fields.allow_private()
 

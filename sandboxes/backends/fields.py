@@ -8,24 +8,29 @@ from typing import Any
 from sandboxes.registry import setting
 from sandboxes.urlguard import UrlGuard, check_url
 from sandboxes.wire.transport import Dial
+from sandboxes.words import gettext_noop as _
 
 __all__ = ["allow_private", "ca_pem", "guarded_dial", "optional_api_key", "template"]
 
 
 def optional_api_key(help: str) -> Any:
-    return setting(label="API key", help=help, secret=True, identity=True, default="")
+    return setting(label=_("API key"), help=help, secret=True, identity=True, default="")
 
 
 def template() -> Any:
     return setting(
-        label="Base template", help="Name or id of the template to start from.", default="base"
+        label=_("Base template"),
+        help=_("Name or id of the template to start from."),
+        default="base",
     )
 
 
 def ca_pem() -> Any:
     return setting(
-        label="CA certificate",
-        help="PEM text of the CA that signed the server's certificate, if the system doesn't trust it.",
+        label=_("CA certificate"),
+        help=_(
+            "PEM text of the CA that signed the server's certificate, if the system doesn't trust it."
+        ),
         multiline=True,
         default="",
     )
@@ -33,8 +38,8 @@ def ca_pem() -> Any:
 
 def allow_private() -> Any:
     return setting(
-        label="Allow private addresses",
-        help="Only for a server inside your own network.",
+        label=_("Allow private addresses"),
+        help=_("Only for a server inside your own network."),
         identity=True,
         default=False,
     )

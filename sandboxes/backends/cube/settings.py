@@ -48,7 +48,7 @@ class Settings:
         identity=True,
         default="cube.app",
     )
-    api_key: str = fields.optional_api_key("Leave empty if the cluster asks for none.")
+    api_key: str = fields.optional_api_key(_("Leave empty if the cluster asks for none."))
     template: str = fields.template()
     dns_servers: str = setting(
         label=_("DNS servers"),
