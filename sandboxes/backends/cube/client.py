@@ -42,6 +42,7 @@ from sandboxes.types import (
 )
 from sandboxes.wire.client import WireSettings
 from sandboxes.wire.failures import not_the_protocol
+from sandboxes.words import gettext_noop as _
 
 __all__ = ["CAPABILITIES", "CubeClient"]
 
@@ -54,9 +55,13 @@ CAPABILITIES = replace(
     notes={
         "private_ranges_closed": "Unless a policy allows an address in them; 100.64.0.0/10 stays open.",
         "template_builds": "A template is made at the cluster, from an image; one that is there can be rebuilt.",
-        "network_update": "Outbound can be changed while a sandbox runs; inbound is fixed at create.",
-        "outbound_domain_lists": "Names in an allow list are enforced for HTTP, HTTPS and addresses "
-        "that the cluster's DNS gave; asking the DNS itself is not blocked.",
+        "network_update": _(
+            "Outbound can be changed while a sandbox runs; inbound is fixed at create."
+        ),
+        "outbound_domain_lists": _(
+            "Names in an allow list are enforced for HTTP, HTTPS and addresses "
+            "that the cluster's DNS gave; asking the DNS itself is not blocked."
+        ),
     },
 )
 _ABOUT_TO_END = timedelta(seconds=5)

@@ -38,6 +38,7 @@ from sandboxes.wire.client import WireClient, WireSettings
 from sandboxes.wire.files import EnvdFiles
 from sandboxes.wire.messages import GATEWAY_ENGINE
 from sandboxes.wire.protocol import WireProtocol
+from sandboxes.words import gettext_noop as _
 
 __all__ = ["E2B_CAPABILITIES", "E2BClient"]
 
@@ -59,7 +60,9 @@ E2B_CAPABILITIES = Capabilities(
     notes={
         "private_ranges_closed": "The protocol promises nothing of it; the verification says what was seen.",
         "template_builds": "Templates are built with E2B's command line or SDK.",
-        "network_update": "The inbound switch of a running sandbox cannot be changed; outbound can.",
+        "network_update": _(
+            "The inbound switch of a running sandbox cannot be changed; outbound can."
+        ),
     },
 )
 

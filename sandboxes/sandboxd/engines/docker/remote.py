@@ -21,14 +21,15 @@ from sandboxes.sandboxd.engines.docker.reach import Reach
 from sandboxes.sandboxd.engines.docker.records import ContainerRecord
 from sandboxes.sandboxd.engines.docker.remote_exec import announced, start
 from sandboxes.sandboxd.engines.docker.remote_files import RemoteFileSystem
+from sandboxes.words import gettext_noop as _
 
 __all__ = ["RemoteReach"]
 
-_NO_LISTS = (
+_NO_LISTS = _(
     "A remote Docker knows only on and off: its rules can't be set from here, and an open sandbox "
     "reaches whatever the Docker host reaches. Run sandboxd beside Docker for lists."
 )
-_OPEN_RANGES = (
+_OPEN_RANGES = _(
     "An open sandbox reaches the private network of the Docker host, its metadata service included: "
     "these can't be closed through Docker's API. Close them on that host (the DOCKER-USER chain), keep "
     "outbound off, or run sandboxd beside Docker."

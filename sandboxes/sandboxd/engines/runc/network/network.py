@@ -35,6 +35,7 @@ from sandboxes.sandboxd.engines.runc.network.rules import (
     sandbox_ruleset,
 )
 from sandboxes.sandboxd.engines.runc.waiting import run_to_end
+from sandboxes.words import gettext_noop as _
 
 __all__ = ["DEFAULT_POOL", "Network"]
 
@@ -43,7 +44,7 @@ log = logging.getLogger(__name__)
 DEFAULT_POOL = "10.213.0.0/16"
 _PROXY_PORT = 3128
 _RESTORE_EVERY_S = 60.0
-_PROXY_ONLY = (
+_PROXY_ONLY = _(
     "Only programs that use the proxy in HTTP_PROXY and HTTPS_PROXY reach the network, as pip, apt, "
     "npm, git and curl do; run sandboxd as root for all others."
 )
