@@ -24,7 +24,6 @@ from console.policies.models import NetworkPolicyRevision
 from console.tenants.models import Space
 from sandboxes.client import SandboxClient
 from sandboxes.errors import (
-    Conflict,
     InvalidRequest,
     NotFound,
     SandboxError,
