@@ -9,6 +9,7 @@ from console.web.accounts import sign_in, two_step
 from console.web.accounts import sign_ins as own_sign_ins
 from console.web.accounts import views as accounts
 from console.web.audit import lists as audit_list
+from console.web.backends import cordon as backend_cordon
 from console.web.backends import editing as backend_editing
 from console.web.backends import images as backend_images
 from console.web.backends import lists as backend_list
@@ -150,6 +151,8 @@ urlpatterns = [
     path("backends/<str:backend_id>/images/delete/", backend_images.delete, name="delete-template"),
     path("backends/<str:backend_id>/verify/", verifications.verify, name="verify-backend"),
     path("verifications/<str:verification_id>/", verifications.report, name="verification"),
+    path("backends/<str:backend_id>/cordon/", backend_cordon.cordon, name="cordon-backend"),
+    path("backends/<str:backend_id>/uncordon/", backend_cordon.uncordon, name="uncordon-backend"),
     path("backends/<str:backend_id>/check/", backends.check, name="check-backend"),
     path("reconcile/", reconcile_list.reports, name="reconcile"),
     path("reconcile/<str:report_id>/", reconcile.report, name="reconcile-report"),

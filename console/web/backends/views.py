@@ -12,7 +12,7 @@ from django.views.decorators.http import require_POST
 from console.fleet.accounts import left_there
 from console.fleet.changes import silent_releases
 from console.fleet.connection import fields_of, masked
-from console.fleet.models import Backend, FormerAccount
+from console.fleet.models import Backend, FormerAccount, SessionState
 from console.fleet.services import check_backend
 from console.fleet.verification import default_template
 from console.tenants.access import Action
@@ -50,6 +50,9 @@ def backend(request: ConsoleRequest, backend_id: str) -> HttpResponse:
             "settings": [(labels[name], value) for name, value in masked(row).items() if value],
             "silent": silent_releases(row),
             "former": _former(row),
+            "live": row.sessions.filter(
+                state__in=[SessionState.ACTIVE, SessionState.PAUSED]
+            ).count(),
             "verifications": row.verifications.defer("points")[:10],
             "template": default_template(row),
             "may_manage": request.principal.may(Action.MANAGE, tenant_id=row.tenant_id),

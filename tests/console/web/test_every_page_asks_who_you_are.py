@@ -131,6 +131,8 @@ RULES: dict[str, Rule] = {
     "delete-template": Rule(Action.MANAGE, "post", "tenant"),
     "verify-backend": Rule(Action.MANAGE, "post", "tenant"),
     "verification": Rule(Action.VIEW, where="tenant"),
+    "cordon-backend": Rule(Action.MANAGE, "post", "tenant"),
+    "uncordon-backend": Rule(Action.MANAGE, "post", "tenant"),
     "check-backend": Rule(Action.MANAGE, "post", "tenant"),
     "reconcile": ANYONE,
     "reconcile-report": Rule(Action.VIEW, where="tenant"),
