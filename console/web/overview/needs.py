@@ -190,7 +190,6 @@ def _of_builds(found: Found) -> Iterator[Need]:
             sentence=sentence,
             mend=_("Take it up or cancel it"),
             url=reverse("web:build", args=[build.pk]),
-            since=build.heartbeat_at or build.created_at,
             action=Action.OPERATE,
             where=spaces.get(build.space_id),
         )
