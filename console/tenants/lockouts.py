@@ -7,7 +7,6 @@ out from elsewhere. An address that guesses at many names has to wait as a whole
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -72,11 +71,10 @@ def wait_s(request: HttpRequest, username: str) -> tuple[int, bool]:
     return max(1, round(left.total_seconds())), not by_name
 
 
-def locks(usernames: Iterable[str]) -> list[Lock]:
-    """That hold now, on these names."""
+def locks() -> list[Lock]:
+    """All that hold now on a name, be it anybody's or not."""
     rows = (
         _recent()
-        .filter(username__in=list(usernames))
         .order_by("username", "ip_address")
         .values("username", "ip_address")
         .annotate(total=Sum("failures_since_start"), last=Max("attempt_time"))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from django.core.exceptions import PermissionDenied
 from django.db import transaction
-from django.db.models import Count, QuerySet
+from django.db.models import Count, Exists, Max, OuterRef, QuerySet, Subquery
+from django.db.models.functions import Coalesce
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
@@ -21,46 +21,45 @@ from console.tenants.models import Membership, Tenant, User
 from sandboxes.errors import Conflict
 
 __all__ = [
-    "Security",
     "end_member_sign_ins",
     "lift_member_lock",
+    "locks_of",
     "people_of",
     "require_two_step",
-    "security_of",
+    "with_sign_ins",
     "without_two_step",
 ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Security:
-    """How one person signs in, as their admins see it."""
-
-    two_step: bool
-    sign_ins: int
-    locks: tuple[Lock, ...]
+def people_of(principal: Principal) -> QuerySet[User]:
+    """Whoever has a role in a tenant that `principal` manages."""
+    managed = principal.tenants(Action.MANAGE)
+    return User.objects.filter(pk__in=Membership.objects.filter(tenant__in=managed).values("user"))
 
 
-def security_of(users: Iterable[User]) -> dict[int, Security]:
-    """By the person's id, in a fixed number of queries."""
-    people = {user.pk: user for user in users}
-    with_two_step = set(
-        TotpDevice.objects.filter(user__in=people, confirmed=True).values_list("user", flat=True)
-    )
-    counts = dict(
-        SignIn.objects.filter(user__in=people, session__expire_date__gt=timezone.now())
+def with_sign_ins(people: QuerySet[User]) -> QuerySet[User]:
+    """Each with `two_step` (whether it is on), `browsers` (in how many they are signed in) and `last_seen_at`
+    (null if in none)."""
+    held = (
+        SignIn.objects.filter(user=OuterRef("pk"), session__expire_date__gt=timezone.now())
         .order_by()
-        .values_list("user")
-        .annotate(Count("pk"))
+        .values("user")
     )
-    locks = lockouts.locks(user.get_username() for user in people.values())
-    return {
-        pk: Security(
-            two_step=pk in with_two_step,
-            sign_ins=counts.get(pk, 0),
-            locks=tuple(lock for lock in locks if lock.username == user.get_username()),
-        )
-        for pk, user in people.items()
+    return people.annotate(
+        two_step=Exists(TotpDevice.objects.filter(user=OuterRef("pk"), confirmed=True)),
+        browsers=Coalesce(Subquery(held.annotate(count=Count("pk")).values("count")), 0),
+        last_seen_at=Subquery(held.annotate(last=Max("last_used_at")).values("last")),
+    )
+
+
+def locks_of(people: QuerySet[User]) -> list[tuple[User, Lock]]:
+    """Those of these people who have to wait after wrong passwords or codes, and from where."""
+    locks = lockouts.locks()
+    by_name = {
+        user.get_username(): user
+        for user in people.filter(username__in={lock.username for lock in locks})
     }
+    return [(by_name[lock.username], lock) for lock in locks if lock.username in by_name]
 
 
 @transaction.atomic
@@ -97,12 +96,6 @@ def without_two_step(tenants: Iterable[Tenant]) -> dict[str, int]:
     return dict(rows)
 
 
-def people_of(principal: Principal) -> QuerySet[User]:
-    """Whoever has a role in a tenant that `principal` manages."""
-    managed = principal.tenants(Action.MANAGE)
-    return User.objects.filter(memberships__tenant__in=managed).distinct().order_by("username")
-
-
 def end_member_sign_ins(*, principal: Principal, user: User) -> int:
     """Sign a member out everywhere; how many sign-ins that ended."""
     _require_member(principal, user)
@@ -114,7 +107,7 @@ def lift_member_lock(*, principal: Principal, user: User) -> bool:
     """Let a member try again at once. False if nothing was locked."""
     _require_member(principal, user)
     username = user.get_username()
-    held = lockouts.locks([username])
+    held = [lock for lock in lockouts.locks() if lock.username == username]
     lockouts.lift(username)
     if held:
         record_account(

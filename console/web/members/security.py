@@ -3,39 +3,76 @@
 from __future__ import annotations
 
 from django.contrib import messages
-from django.core.paginator import Paginator
-from django.http import HttpResponse
+from django.db.models import QuerySet
+from django.http import HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect
 from django.utils.translation import gettext as _
-from django.utils.translation import ngettext
+from django.utils.translation import gettext_lazy, ngettext
 from django.views.decorators.http import require_POST
 
 from console.tenants import member_security
 from console.tenants.access import Action
 from console.tenants.models import User
-from console.web.requests import ConsoleRequest, page
+from console.web.lists import ChoiceFilter, Column, ListFilter, ListPage, SearchFilter
+from console.web.requests import ConsoleRequest
 
-__all__ = ["people", "require", "sign_out", "unlock"]
+__all__ = ["MEMBER_SECURITY", "people", "require", "sign_out", "unlock"]
 
 
-def people(request: ConsoleRequest) -> HttpResponse:
-    principal = request.principal
-    rows = Paginator(member_security.people_of(principal), 50).get_page(request.GET.get("page"))
-    security = member_security.security_of(rows)
-    managed = list(principal.tenants(Action.MANAGE))
-    without = member_security.without_two_step(managed)
-    return page(
-        request,
-        "members/security.html",
-        {
-            "rows": rows,
-            "people": [(user, security[user.pk]) for user in rows],
-            "tenants": [(tenant, without.get(tenant.pk, 0)) for tenant in managed],
-            "has_own": request.user.has_two_step(),
-        },
-        area="members",
-        tab="security",
+class SecurityFilter(ListFilter):
+    q = SearchFilter(
+        "username", "first_name", "last_name", "email", label=gettext_lazy("User name or name")
     )
+    state = ChoiceFilter(
+        choices=[
+            ("with", gettext_lazy("with two-step sign-in")),
+            ("without", gettext_lazy("without two-step sign-in")),
+            ("signed_in", gettext_lazy("signed in")),
+        ],
+        label=gettext_lazy("State"),
+        any_label=gettext_lazy("Any state"),
+        method="in_state",
+    )
+
+    def in_state(self, rows: QuerySet[User], name: str, value: str) -> QuerySet[User]:
+        if value == "signed_in":
+            return rows.filter(browsers__gt=0)
+        return rows.filter(two_step=value == "with")
+
+
+MEMBER_SECURITY = ListPage(
+    name="member-security",
+    title=gettext_lazy("How members sign in"),
+    template="members/security.html",
+    rows=lambda principal: member_security.with_sign_ins(member_security.people_of(principal)),
+    filters=SecurityFilter,
+    columns=(
+        Column("username", gettext_lazy("Person"), sort="username"),
+        Column("name", value=lambda row: row.get_full_name()),
+        Column("two_step", gettext_lazy("Two-step sign-in"), sort="two_step"),
+        Column("browsers", gettext_lazy("Signed in"), sort="browsers", falling=True),
+        Column(
+            "last_seen_at",
+            gettext_lazy("Last used"),
+            sort="last_seen_at",
+            falling=True,
+            nullable=True,
+        ),
+    ),
+    sort="username",
+)
+
+
+def people(request: ConsoleRequest) -> HttpResponseBase:
+    principal = request.principal
+    tenants = list(principal.tenants(Action.MANAGE))
+    without = member_security.without_two_step(tenants)
+    context = {
+        "locks": member_security.locks_of(member_security.people_of(principal)),
+        "tenants": [(tenant, without.get(tenant.pk, 0)) for tenant in tenants],
+        "has_own": request.user.has_two_step(),
+    }
+    return MEMBER_SECURITY.respond(request, context=context, area="members")
 
 
 @require_POST

@@ -24,7 +24,9 @@ class MemberForm(forms.Form):
     username = forms.CharField(
         label=gettext_lazy("User name"),
         max_length=150,
-        help_text=gettext_lazy("What they sign in with. Who has an account keeps it, and their password."),
+        help_text=gettext_lazy(
+            "What they sign in with. Who has an account keeps it, and their password."
+        ),
     )
     password = forms.CharField(
         label=gettext_lazy("Password"),

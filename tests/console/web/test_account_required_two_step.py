@@ -118,6 +118,23 @@ def test_an_admin_switches_it_with_its_consequence_told(world: World, client: Cl
     ]
 
 
+def test_an_admin_finds_out_who_lacks_it(world: World, client: Client) -> None:
+    enrol(give_password(world.people["owner"]))
+    client.force_login(world.people["admin"])
+    url = reverse("web:member-security")
+
+    lacking = text_of(client.get(url, {"state": "without"}))
+    having = text_of(client.get(url, {"state": "with"}))
+    signed_in = text_of(client.get(url, {"state": "signed_in"}))
+
+    assert "viewer-acme" in lacking
+    assert "owner-acme" not in lacking
+    assert "owner-acme" in having
+    assert "viewer-acme" not in having
+    assert "admin-acme" in signed_in
+    assert "owner-acme" not in signed_in
+
+
 def test_an_admin_without_one_is_told_to_begin_with_themselves(
     world: World, client: Client
 ) -> None:

@@ -32,6 +32,7 @@ LISTS = [
     "backends",
     "reconcile",
     "members",
+    "member-security",
     "keys",
     "audit",
     "space-sessions",
@@ -59,7 +60,7 @@ def text_of(response: Any) -> str:
 
 
 def session_ids(text: str) -> list[str]:
-    return re.findall(r'<th scope="row"><a href="/sessions/[^"]+">([^<]+)</a>', text)
+    return re.findall(r'<th scope="row" class="nowrap"><a href="/sessions/[^"]+">([^<]+)</a>', text)
 
 
 def make_sessions(world: World, *names: str, **values: Any) -> list[Session]:
