@@ -6,7 +6,6 @@ import hmac
 import logging
 import os
 import shutil
-import uuid
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -25,6 +24,7 @@ from sandboxes.sandboxd.builds import TemplateBuilds
 from sandboxes.sandboxd.edge import Edge
 from sandboxes.sandboxd.engines.base import Engine, Limits
 from sandboxes.sandboxd.idempotency import Receipts
+from sandboxes.sandboxd.identity import identity
 from sandboxes.sandboxd.routes.images import ImageRoutes
 from sandboxes.sandboxd.routes.replies import Replies
 from sandboxes.sandboxd.routes.sandboxes import SandboxRoutes
@@ -76,7 +76,7 @@ class Daemon:
             domain=domain,
         )
         builds = TemplateBuilds(service.images, templates_dir)
-        control = _control(service, receipts, replies, builds, own_id=_own_id(data_dir / "id"))
+        control = _control(service, receipts, replies, builds, own_id=identity(data_dir))
         return cls(app=Edge(service, control), service=service, builds=builds)
 
     async def aclose(self) -> None:
@@ -149,17 +149,6 @@ def _control(
     )
     app.router.redirect_slashes = False
     return _Authorized(app)
-
-
-def _own_id(path: Path) -> str:
-    """Made with the data directory, and kept with it."""
-    try:
-        return path.read_text().strip()
-    except FileNotFoundError:
-        draft = path.with_suffix(".new")
-        draft.write_text(uuid.uuid4().hex)
-        draft.replace(path)
-        return path.read_text().strip()
 
 
 def _engine_info(engine: Engine, builds_none: str, own_id: str) -> EngineInfo:

@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import dataclasses
 import fcntl
-import hashlib
 import logging
 import os
 import platform
@@ -25,6 +24,7 @@ from typing import Any, TypeVar
 from sandboxes.capabilities import Capabilities
 from sandboxes.errors import Conflict, NotFound, SandboxError, Terminal, Unsupported
 from sandboxes.network import CLOSED, NetworkPolicy
+from sandboxes.sandboxd import identity
 from sandboxes.sandboxd.engines.base import (
     AdoptedSandbox,
     Connection,
@@ -75,10 +75,10 @@ class DockerEngine(Engine):
     name = "docker"
 
     def __init__(self, *, data_dir: Path, templates_dir: Path, host: DockerHost) -> None:
-        self.data_dir = data_dir.absolute()
+        self._key = identity.key(data_dir)
+        self.data_dir = data_dir.resolve()
         self._paths = Paths(self.data_dir)
         self._host = host
-        self._key = hashlib.sha256(os.fsencode(self.data_dir)).hexdigest()[:8]
         self._template_store = TemplateStore(templates_dir)
         self._archive = Archive(self._paths.archive)
         self._api: Api

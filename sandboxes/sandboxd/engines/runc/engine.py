@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
-import hashlib
 import logging
 import os
 import shutil
@@ -23,6 +22,7 @@ from typing import Any, TypeVar
 from sandboxes.capabilities import Capabilities
 from sandboxes.errors import Conflict, NotFound, SandboxError, Terminal
 from sandboxes.network import NetworkPolicy
+from sandboxes.sandboxd import identity
 from sandboxes.sandboxd.engines.base import (
     AdoptedSandbox,
     Connection,
@@ -83,7 +83,9 @@ class RuncEngine(Engine):
         self, *, data_dir: Path, templates_dir: Path, holder: Holder | None = None
     ) -> None:
         """`holder`: this process runs without root, inside those namespaces."""
-        data_dir = data_dir.absolute()
+        key = identity.key(data_dir)
+        # Mounts are found by their path as the kernel tells it, which has no links in it.
+        data_dir = data_dir.resolve()
         self.data_dir = data_dir
         self._holder = holder
         self._paths = Paths(data_dir, Path(holder.mounts) if holder and holder.mounts else None)
@@ -91,7 +93,6 @@ class RuncEngine(Engine):
         self._trash = Trash(self._paths.trash)
         self._snapshots = SnapshotStore(self._paths.snapshots, self._trash)
         self._spawner = SpawnerClient(self._paths.spawner)
-        key = hashlib.sha256(os.fsencode(data_dir)).hexdigest()[:8]
         self._parent = f"skillyard-{key}"
         # On /run, because network namespaces and routes end with the boot that made them. In a
         # holder they end with it, wherever they were mounted, and routes there are none.
