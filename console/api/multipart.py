@@ -52,12 +52,16 @@ def parse_form(request: HttpRequest, body: IO[bytes]) -> Form:
     body.seek(0, 2)
     meta = {**request.META, "CONTENT_LENGTH": str(body.tell())}
     body.seek(0)
+    handler = TemporaryFileUploadHandler(request)
     try:
-        handlers = [TemporaryFileUploadHandler(request)]
-        parser = MultiPartParser(meta, cast(Any, body), handlers, "utf-8")
+        parser = MultiPartParser(meta, cast(Any, body), [handler], "utf-8")
         fields, files = parser.parse()
-    except MultiPartParserError as error:
-        raise ApiError("invalid_request", f"The form can't be read: {error}.") from error
+    except BaseException as error:
+        # The parser closes the files that were whole; this is the one that broke off.
+        handler.upload_interrupted()
+        if isinstance(error, MultiPartParserError):
+            raise ApiError("invalid_request", f"The form can't be read: {error}.") from error
+        raise
     return Form(fields, files)
 
 

@@ -189,6 +189,49 @@ def test_fields_of_any_kind(
     call(method, address, json.dumps(body).encode(), "application/json")
 
 
+def part(headers: str, content: bytes = b"x") -> bytes:
+    return b"--b\r\n" + headers.encode() + b"\r\n\r\n" + content + b"\r\n"
+
+
+FORM = "multipart/form-data; boundary=b"
+FILE = 'Content-Disposition: form-data; name="files"; filename='
+FORMS: list[tuple[str, str, bytes]] = [
+    ("no boundary", "multipart/form-data", b"x"),
+    ("bad boundary", "multipart/form-data; boundary=" + "\xe9" * 3, b"x"),
+    ("nothing", FORM, b""),
+    ("cut off", FORM, part(f'{FILE}"a"')[:-30]),
+    ("no name", FORM, part("Content-Disposition: form-data") + b"--b--\r\n"),
+    ("NUL in a name", FORM, part(f'{FILE}"a\0b"') + b"--b--\r\n"),
+    ("way out", FORM, part(f'{FILE}"../../etc/passwd"') + b"--b--\r\n"),
+    (
+        "no base64",
+        FORM,
+        part(f'{FILE}"a"\r\nContent-Transfer-Encoding: base64', b"\xff!") + b"--b--",
+    ),
+    ("many fields", FORM, part('Content-Disposition: form-data; name="f"') * 2000 + b"--b--\r\n"),
+    ("many files", FORM, part(f'{FILE}"a"') * 2000 + b"--b--\r\n"),
+    ("nested", FORM, part("Content-Type: multipart/mixed; boundary=b") * 50 + b"--b--\r\n"),
+    ("JSON", "application/json", b"{}"),
+]
+
+
+@pytest.mark.parametrize(("what", "media", "body"), FORMS, ids=[what for what, _, _ in FORMS])
+@pytest.mark.parametrize("name", ["inputs", "skills"])
+def test_a_hostile_form(
+    world: World, call: Caller, name: str, what: str, media: str, body: bytes
+) -> None:
+    good = ids_of(world)
+    address = reverse(f"api:{name}", kwargs={wanted: good[wanted] for wanted in IDS[name]})
+    assert call("POST", address, body, media) in (400, 415, 422, 503)
+
+
+def test_an_upload_that_is_too_large(world: World, call: Caller, settings: Any) -> None:
+    settings.API_MAX_UPLOAD_BYTES = 10_000
+    address = reverse("api:inputs", kwargs={"space": world.space.pk, "session": "s"})
+    body = part(f'{FILE}"a"', b"x" * 20_000) + b"--b--\r\n"
+    assert call("POST", address, body, FORM) == 413
+
+
 def queries() -> list[tuple[str, str]]:
     """(address with ids to fill in, parameter) of every read that takes one."""
     return sorted(
