@@ -55,13 +55,15 @@ class TerminalContract(Contract):
 
     async def test_it_ends_with_its_shell(self, client: SandboxClient, box: Sandbox) -> None:
         async with terminals_of(client).open(box) as terminal:
-            assert terminal.exit is None
+            before = terminal.exit
             await terminal.write(b"exit 3\n")
             async with asyncio.timeout(15):
                 async for _ in terminal:
                     pass
-            assert terminal.exit is not None
-            assert terminal.exit.exit_code == 3
+            after = terminal.exit
+            assert before is None
+            assert after is not None
+            assert after.exit_code == 3
 
     async def test_leaving_ends_what_runs_in_it(self, client: SandboxClient, box: Sandbox) -> None:
         async with terminals_of(client).open(box) as terminal:
