@@ -125,7 +125,10 @@ async def check_backend(backend: Backend) -> Backend:
     except SandboxError as error:
         backend.check_error = error.message[:500]
     backend.checked_at = timezone.now()
-    await backend.asave(
-        update_fields=["capabilities", "check_error", "check_took_ms", "checked_at"]
+    await Backend.objects.filter(pk=backend.pk).aupdate(
+        capabilities=backend.capabilities,
+        check_error=backend.check_error,
+        check_took_ms=backend.check_took_ms,
+        checked_at=backend.checked_at,
     )
     return backend

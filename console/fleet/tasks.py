@@ -75,7 +75,9 @@ def check_backends() -> None:
 @shared_task(ignore_result=True)  # type: ignore[untyped-decorator]
 def check_one_backend(backend_id: str) -> None:
     """See whether it answers, and how fast."""
-    async_to_sync(check_backend)(Backend.objects.get(pk=backend_id))
+    # It may have been deleted since the beat.
+    for backend in Backend.objects.filter(pk=backend_id):
+        async_to_sync(check_backend)(backend)
 
 
 @shared_task(ignore_result=True)  # type: ignore[untyped-decorator]

@@ -43,12 +43,14 @@ def page(
     partial: str = "",
     status: int = 200,
 ) -> HttpResponse:
-    """Render a page, or for an htmx request only its `partial` (a `{% partialdef %}` of it).
+    """Render a page, or for an htmx request only its `partial` (a `{% partialdef %}` of it). Going back to a
+    page that htmx has forgotten takes the whole of it.
 
     `area` marks the entry of the navigation, `tab` the tab within the page.
     """
-    boosted = getattr(request, "htmx", None) and not request.htmx.boosted  # type: ignore[attr-defined]
-    name = f"{template}#{partial}" if partial and boosted else template
+    htmx = getattr(request, "htmx", None)
+    is_part = htmx and not htmx.boosted and not htmx.history_restore_request
+    name = f"{template}#{partial}" if partial and is_part else template
     response = render(
         request, name, {**(context or {}), "page": {"area": area, "tab": tab}}, status=status
     )

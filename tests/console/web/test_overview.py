@@ -110,6 +110,15 @@ def test_the_live_part_comes_alone(world: World, client: Client) -> None:
         assert f'hx-get="{url}?period=7d"' in page
 
 
+def test_going_back_to_a_forgotten_page_gets_the_whole_of_it(world: World, client: Client) -> None:
+    client.force_login(world.people["admin"])
+    back = {"HX-Request": "true", "HX-History-Restore-Request": "true"}
+
+    page = client.get(OVERVIEW, {"period": "7d"}, headers=back).content.decode()
+
+    assert "<!doctype html>" in page
+
+
 def test_the_template_s_progress_asks_only_for_itself(world: World, client: Client) -> None:
     client.force_login(world.people["admin"])
     with CaptureQueriesContext(connection) as asked:
