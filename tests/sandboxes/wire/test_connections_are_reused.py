@@ -8,6 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from sandboxes.backends.cube.client import CubeClient
+from sandboxes.backends.cube.control import Features
+from sandboxes.backends.cube.settings import Settings as CubeSettings
+from sandboxes.backends.cube.settings import wire_settings
 from sandboxes.backends.e2b import E2B_CAPABILITIES, E2BClient
 from sandboxes.types import ExecRequest
 from sandboxes.wire.envd import Addressing
@@ -81,3 +85,19 @@ async def test_calls_at_once_need_no_turns(counted: tuple[CountingServer, E2BCli
     await asyncio.gather(*(client.get("abc123") for _ in range(20)))
     assert server.requests == 40
     assert server.connections <= opened + 1
+
+
+async def test_a_pinned_proxy_is_reused_over_tcp() -> None:
+    counting = CountingServer()
+    server = await asyncio.start_server(counting.serve, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    settings = CubeSettings(api_url=url, proxy_url=url, allow_private=True)
+    features = Features(network_update=True, volumes=True, v2_create=False)
+    async with CubeClient(wire_settings(settings), features=features) as client:
+        for _ in range(10):
+            await client.get("abc123")
+            assert (await client.run(BOX, ExecRequest(argv=("true",)))).ok
+    assert counting.requests == 20
+    assert counting.connections == 2, "one for each plane"
+    server.close()
+    await server.wait_closed()

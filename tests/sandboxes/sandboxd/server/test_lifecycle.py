@@ -252,7 +252,10 @@ async def test_the_engine_says_what_it_can(http: httpx.AsyncClient) -> None:
     info = (await http.get("/sandboxd/engine")).json()
     assert info["engine"] == "scripted"
     assert info["capabilities"]["pause"] is True
-    assert info["notes"] == {"pause": "kept in memory"}
+    assert info["notes"]["pause"] == "kept in memory"
+    assert info["capabilities"]["template_builds"] is False
+    assert len(info["id"]) == 32
+    assert (await http.get("/sandboxd/engine")).json()["id"] == info["id"]
 
 
 async def test_metrics_are_sampled_and_cut_to_the_range(http: httpx.AsyncClient) -> None:
