@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from sandboxes.backends.cube.marks import MARK_KEY, Mark
-from sandboxes.errors import Conflict, InvalidRequest, Unsupported
+from sandboxes.errors import Conflict, InvalidRequest, NotFound, Unsupported
 from sandboxes.types import CreateRequest, OnTimeout, SandboxState, TemplateInfo, TemplateStatus
 from sandboxes.wire.client import WireClient
 from sandboxes.wire.encoding import decode_metadata_filter
@@ -107,7 +107,8 @@ class CubeProtocol(WireProtocol):
     async def _list(self, params: Mapping[str, str]) -> Reply:
         """Filtered, ordered and cut here: Cube does neither as E2B does."""
         items = [_listed(item) for item in await self._client.control.everything()]
-        found = [item for item in items if _matches(item, params)]
+        templates = await self._names_of(params.get("template"))
+        found = [item for item in items if _matches(item, params, templates)]
         chosen, token = page(
             found,
             key=_started,
@@ -118,6 +119,17 @@ class CubeProtocol(WireProtocol):
         running = sum(item["state"] == "running" for item in found)
         headers = {"x-total-running": str(running)}
         return ({**headers, "x-next-token": token} if token else headers), list(chosen)
+
+    async def _names_of(self, template: str | None) -> set[str]:
+        """An item is told by what it was asked for with: the template's id, or one of its aliases."""
+        if template is None:
+            return set()
+        assert self._client.templates is not None  # noqa: S101 - every Cube has them
+        try:
+            info = await self._client.templates.get(template)
+        except NotFound:
+            return {template}  # a snapshot, or nothing
+        return {template, info.id, *info.names}
 
     async def _detail(self, sandbox_id: str, body: Any, params: Mapping[str, str]) -> Reply:
         raw = await self._client.control.detail(sandbox_id)
@@ -218,12 +230,12 @@ def _started(item: Mapping[str, Any]) -> Cursor:
     return datetime.fromisoformat(item["startedAt"]).timestamp(), item["sandboxID"]
 
 
-def _matches(item: Mapping[str, Any], params: Mapping[str, str]) -> bool:
+def _matches(item: Mapping[str, Any], params: Mapping[str, str], templates: set[str]) -> bool:
     wanted = decode_metadata_filter(params.get("metadata", ""))
     states = [state for state in params.get("state", "").split(",") if state]
     if states and item["state"] not in states:
         return False
-    if params.get("template", item["templateID"]) != item["templateID"]:
+    if templates and item["templateID"] not in templates:
         return False
     if since := params.get("startedAfter"):
         try:

@@ -152,6 +152,9 @@ def test_lists_snapshots_and_templates(sandbox: Sandbox, options: Options, cube:
         ids = [pages.next_items()[0].sandbox_id, pages.next_items()[0].sandbox_id]
         assert ids == [second.sandbox_id, sandbox.sandbox_id]
         assert not pages.has_next
+    by_template = Sandbox.list(query=SandboxQuery(template="base"), **options).next_items()
+    assert [item.sandbox_id for item in by_template] == [sandbox.sandbox_id]
+    assert Sandbox.list(query=SandboxQuery(template="nowhere"), **options).next_items() == []
     sandbox.files.write("kept", "before")
     snapshot = sandbox.create_snapshot(name="mine")
     sandbox.files.write("kept", "after")
