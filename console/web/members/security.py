@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.contrib import messages
 from django.db.models import QuerySet
 from django.http import HttpResponse, HttpResponseBase
@@ -34,7 +36,7 @@ class SecurityFilter(ListFilter):
         method="in_state",
     )
 
-    def in_state(self, rows: QuerySet[User], name: str, value: str) -> QuerySet[User]:
+    def in_state(self, rows: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
         if value == "signed_in":
             return rows.filter(browsers__gt=0)
         return rows.filter(two_step=value == "with")

@@ -46,7 +46,7 @@ def holder(ticket: str, *, pk: str, port: int) -> User | None:
         pk=sign_in_id, user__is_active=True, session__expire_date__gt=timezone.now()
     )
     found = row.select_related("user").first()
-    return found and found.user
+    return None if found is None else found.user
 
 
 def signed_in(connection: HTTPConnection) -> User | None:
