@@ -6,13 +6,15 @@ import shutil
 from collections.abc import Callable, Generator, Iterator
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, sync_playwright
 
 from tests.e2e import product as products
 from tests.e2e import steps
 from tests.sandboxes import daemon
 
 FAILED = pytest.StashKey[bool]()
+CUT_SHORT = ("htmx:afterRequest", "htmx:sendError")
+"""A click on a link ends the requests of the page that is left."""
 CHROMIUM_FLAGS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -64,14 +66,15 @@ def signed_in(
     complaints: list[str] = []
     contexts: list[BrowserContext] = []
 
+    def heard(message: ConsoleMessage) -> None:
+        if message.type == "error" and not message.text.startswith(CUT_SHORT):
+            complaints.append(message.text)
+
     def enter(username: str, password: str) -> Page:
         context = browser.new_context(base_url=product.url, viewport={"width": 1280, "height": 900})
         contexts.append(context)
         page = context.new_page()
-        page.on(
-            "console",
-            lambda message: complaints.append(message.text) if message.type == "error" else None,
-        )
+        page.on("console", heard)
         page.on("pageerror", lambda error: complaints.append(str(error)))
         steps.sign_in(page, username, password)
         return page

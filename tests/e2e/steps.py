@@ -91,10 +91,12 @@ def build_ends(page: Page, *, state: str = "Succeeded") -> None:
     expect(page.locator("#status .badge").first).to_have_text(state, timeout=BUILD_MS)
 
 
-def start_session(page: Page, space: str) -> None:
+def start_session(page: Page, space: str) -> str:
+    """Its address: a command that is run without a script of the page leads to another."""
     open_space(page, space, "Skills")
     page.get_by_role("button", name="Start a session").click()
     expect(page.get_by_role("heading", name="Run", exact=True)).to_be_visible()
+    return page.url
 
 
 def run_command(page: Page, command: str, *, expected: str | re.Pattern[str]) -> None:

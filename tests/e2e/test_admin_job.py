@@ -62,10 +62,9 @@ def test_releases_follow_each_other_differ_and_are_rolled_back(admin: Page, tmp_
     page.get_by_role("button", name="Upgrade to #2").click()
     steps.build_ends(page)
 
-    steps.start_session(page, SPACE)
+    session = steps.start_session(page, SPACE)
     says = "cat /opt/weknora/tenant/skills/echo/scripts/say.py"
     steps.run_command(page, says, expected='print("two")')
-    session = page.url
 
     steps.open_space(page, SPACE, "Releases")
     page.get_by_role("row", name=re.compile("^2|serves")).get_by_role("link", name="Diff").click()
