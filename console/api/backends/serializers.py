@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 from rest_framework import serializers
@@ -46,6 +47,26 @@ class Values(serializers.DictField):
     child = serializers.JSONField(allow_null=True)
 
 
+class PriceSerializer(serializers.Serializer[Any]):
+    """What a sandbox costs, for estimates."""
+
+    hourly_cost = serializers.DecimalField(
+        max_digits=10,
+        decimal_places=4,
+        min_value=Decimal(0),
+        required=False,
+        allow_null=True,
+        help_text="What one sandbox costs an hour; null: nobody knows.",
+    )
+    currency = serializers.CharField(
+        max_length=3,
+        required=False,
+        allow_blank=True,
+        default="",
+        help_text="Of the cost, which needs one: three letters, ISO 4217.",
+    )
+
+
 class BackendSerializer(serializers.ModelSerializer[Backend]):
     """Secrets are write-only: stored ones are `***`, and named in `secrets_set`."""
 
@@ -78,6 +99,8 @@ class BackendSerializer(serializers.ModelSerializer[Backend]):
             "check_error",
             "check_took_ms",
             "capabilities",
+            "hourly_cost",
+            "currency",
             "created_at",
         )
 
@@ -91,7 +114,7 @@ class BackendSerializer(serializers.ModelSerializer[Backend]):
         return row.cordoned_at is not None
 
 
-class NewBackendSerializer(serializers.Serializer[Any]):
+class NewBackendSerializer(PriceSerializer):
     name = serializers.CharField(max_length=100)
     provider = serializers.ChoiceField(choices=sorted(registry.PROVIDERS))
     settings = Values(
@@ -99,7 +122,7 @@ class NewBackendSerializer(serializers.Serializer[Any]):
     )
 
 
-class ChangeBackendSerializer(serializers.Serializer[Any]):
+class ChangeBackendSerializer(PriceSerializer):
     """What is left out stays as it is."""
 
     name = serializers.CharField(max_length=100, required=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from asgiref.sync import sync_to_async
@@ -20,6 +21,7 @@ from console.api.backends.serializers import (
 from console.api.pages import flag, page_of
 from console.api.schema import operation, parameter
 from console.api.views import TenantView, answer
+from console.audit.services import Actor
 from console.fleet.accounts import forget, prove_same_account
 from console.fleet.backends import (
     add_backend,
@@ -33,6 +35,7 @@ from console.fleet.backends import (
 from console.fleet.connection import Connection, check_urls, masked, read
 from console.fleet.inventory import take_inventory
 from console.fleet.models import Backend, FormerAccount
+from console.fleet.prices import checked_price, set_price
 from console.fleet.services import check_backend
 from console.tenants.access import Action
 from skills.models import Release
@@ -54,6 +57,17 @@ class BackendView(TenantView):
 
     async def abackend(self, pk: str) -> Backend:
         return await sync_to_async(self.backend)(pk)
+
+
+async def _save_price(row: Backend, wanted: Mapping[str, Any], actor: Actor) -> None:
+    """If one was sent."""
+    if "hourly_cost" in wanted:
+        await sync_to_async(set_price)(
+            backend=row,
+            hourly_cost=wanted["hourly_cost"],
+            currency=wanted["currency"],
+            actor=actor,
+        )
 
 
 async def backend_json(row: Backend) -> Any:
@@ -82,6 +96,7 @@ class Backends(BackendView):
     )
     async def post(self, request: HttpRequest) -> HttpResponse:
         wanted = self.valid(NewBackendSerializer)
+        checked_price(wanted.get("hourly_cost"), wanted["currency"])
         row = await add_backend(
             tenant=self.tenant,
             name=wanted["name"],
@@ -89,6 +104,7 @@ class Backends(BackendView):
             values=wanted["settings"],
             actor=self.actor,
         )
+        await _save_price(row, wanted, self.actor)
         return answer(await backend_json(row), status=201)
 
 
@@ -101,7 +117,7 @@ class BackendDetail(BackendView):
 
     @operation(
         "backends_change",
-        "Change a backend's name and settings",
+        "Change a backend's name, settings and price",
         tag=TAG,
         request=ChangeBackendSerializer,
         response=BackendSerializer,
@@ -110,6 +126,7 @@ class BackendDetail(BackendView):
     )
     async def patch(self, request: HttpRequest, backend: str) -> HttpResponse:
         wanted = self.valid(ChangeBackendSerializer)
+        checked_price(wanted.get("hourly_cost"), wanted["currency"])
         row = await self.abackend(backend)
         changed = await edit_backend(
             backend=row,
@@ -119,6 +136,7 @@ class BackendDetail(BackendView):
             force=wanted["force"],
             end_sandboxes=wanted["end_sandboxes"],
         )
+        await _save_price(changed, wanted, self.actor)
         return answer(await backend_json(changed))
 
     @operation(

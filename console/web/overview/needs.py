@@ -128,6 +128,16 @@ def _of_backends(backends: Sequence[BackendStanding]) -> Iterator[Need]:
                 action=Action.MANAGE,
                 where=backend,
             )
+        if backend.cordoned_at is not None:
+            yield Need(
+                rank="info",
+                code="backend-cordoned",
+                sentence=_("The backend %(name)s is cordoned: it starts no new sandbox.")
+                % {"name": backend.name},
+                mend=_("Look at the backend"),
+                url=url,
+                since=backend.cordoned_at,
+            )
         sentence = _VERIFIED.get(standing.verified)
         if sentence is not None:
             is_failed = standing.verified == "failed" and run is not None

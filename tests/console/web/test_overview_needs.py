@@ -88,6 +88,7 @@ def moved(world: World) -> None:
 THINGS: list[tuple[str, str, Change, str]] = [
     ("backend-failing", "bad", lambda w: backend(check_error="No answer.")(w), "backend"),
     ("backend-unchecked", "warn", lambda w: backend(checked_at=ago(hours=2))(w), "backend"),
+    ("backend-cordoned", "info", lambda w: backend(cordoned_at=ago(hours=2))(w), "backend"),
     ("verification-failed", "warn", verification(state="failed"), "verification"),
     ("verification-moved", "warn", moved, "backend"),
     (
