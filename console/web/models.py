@@ -88,7 +88,7 @@ class BulkItem(models.Model):
     """What the row was called when it was chosen."""
     outcome = models.CharField(max_length=8, choices=BulkOutcome, default=BulkOutcome.WAITING)
     reason = models.CharField(max_length=500, blank=True)
-    """Why it was not done, as a sentence."""
+    """Why it was not done, or a remark on how it was; as a sentence."""
     finished_at = models.DateTimeField(null=True)
 
     class Meta:

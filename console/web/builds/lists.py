@@ -50,12 +50,14 @@ class BuildFilter(ListFilter):
     until = UntilFilter(field_name="created_at", label=gettext_lazy("Asked until"))
 
 
-async def _cancel(job: Job, row: Build) -> None:
+async def _cancel(job: Job, row: Build) -> str:
     await sync_to_async(services.cancel_build)(build=row, actor=job.actor)
+    return ""
 
 
-async def _retry(job: Job, row: Build) -> None:
+async def _retry(job: Job, row: Build) -> str:
     await sync_to_async(services.retry_build)(build=row, actor=job.actor)
+    return ""
 
 
 def _if_cancelled(rows: QuerySet[Any]) -> list[str]:

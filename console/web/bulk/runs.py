@@ -223,7 +223,7 @@ async def _outcome(job: Job, page: ListPage, action: BulkAction, row: Any) -> tu
     owner = page.owner(row)
     try:
         job.principal.require(action.right, tenant_id=owner.tenant_id, space_id=owner.space_id)
-        await action.apply(job, row)
+        return BulkOutcome.DONE, await action.apply(job, row)
     except PermissionDenied as error:
         return BulkOutcome.REFUSED, str(error)
     except SandboxError as error:
@@ -233,4 +233,3 @@ async def _outcome(job: Job, page: ListPage, action: BulkAction, row: Any) -> tu
         return BulkOutcome.FAILED, _(
             "Something went wrong here; the server's log tells what. Try it again."
         )
-    return BulkOutcome.DONE, ""

@@ -70,8 +70,9 @@ class CatalogFilter(ListFilter):
         return rows
 
 
-async def _archive(job: Job, row: SkillVersion) -> None:
+async def _archive(job: Job, row: SkillVersion) -> str:
     await sync_to_async(archive_skill)(skill=row.skill, actor=job.actor)
+    return ""
 
 
 def _if_archived(rows: QuerySet[Any]) -> list[str]:

@@ -26,7 +26,6 @@ from console.web.lists import (
     SpaceFilter,
     UntilFilter,
 )
-from sandboxes.errors import Conflict
 
 __all__ = ["KEYS", "visible_keys"]
 
@@ -69,10 +68,11 @@ class KeyFilter(ListFilter):
         )
 
 
-async def _revoke(job: Job, row: ApiKey) -> None:
+async def _revoke(job: Job, row: ApiKey) -> str:
     if row.revoked_at is not None:
-        raise Conflict(_("It was revoked before."))
+        return _("It was revoked before.")
     await sync_to_async(revoke_key)(principal=job.principal, key=row)
+    return ""
 
 
 def _if_revoked(rows: QuerySet[Any]) -> list[str]:

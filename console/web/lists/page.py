@@ -72,8 +72,9 @@ class BulkAction:
     label: Text
     right: Action
     """Asked of every row."""
-    apply: Callable[[Job, Any], Awaitable[None]]
-    """Idempotent. A `SandboxError` refuses the row: its sentence is the reason. Writes the audit log."""
+    apply: Callable[[Job, Any], Awaitable[str]]
+    """Idempotent; writes the audit log. Returns a remark, mostly empty. A `SandboxError` refuses the row:
+    its sentence is the reason."""
     question: Callable[[int], str]
     """“Destroy 12 sessions?”"""
     consequences: Callable[[QuerySet[Any]], list[str]]

@@ -61,8 +61,9 @@ class ReleaseFilter(ListFilter):
         return rows.filter(_SERVES) if value == "serves" else rows.filter(state=value)
 
 
-async def _delete(job: Job, row: Release) -> None:
+async def _delete(job: Job, row: Release) -> str:
     await sync_to_async(services.delete_release)(release=row, actor=job.actor)
+    return ""
 
 
 def _if_deleted(rows: QuerySet[Any]) -> list[str]:

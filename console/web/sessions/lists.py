@@ -77,33 +77,33 @@ async def _whole(row: Session) -> Session:
     return await Session.objects.select_related("space__backend", "backend").aget(pk=row.pk)
 
 
-async def _pause(job: Job, row: Session) -> None:
+async def _pause(job: Job, row: Session) -> str:
     if row.state not in _ALIVE:
         raise Conflict(_("It has no sandbox, so there is nothing to pause."))
     await live.pause(runtime=job.runtime, session=await _whole(row), actor=job.actor)
-    await _note(job, "session.pause", row)
+    return await _noted(job, "session.pause", row)
 
 
-async def _resume(job: Job, row: Session) -> None:
+async def _resume(job: Job, row: Session) -> str:
     if row.state not in _ALIVE:
         raise Conflict(
             _("It has no sandbox, so there is nothing to wake; its next call gets a new one.")
         )
     await renewal.resume(runtime=job.runtime, session=await _whole(row), actor=job.actor)
-    await _note(job, "session.resume", row)
+    return await _noted(job, "session.resume", row)
 
 
-async def _destroy(job: Job, row: Session) -> None:
+async def _destroy(job: Job, row: Session) -> str:
     if row.state == SessionState.DESTROYED:
-        raise Conflict(_("It was destroyed before."))
+        return _("It was destroyed before.")
     whole = await _whole(row)
     await live.destroy(
         runtime=job.runtime, space=whole.space, session_id=row.session_id, actor=job.actor
     )
-    await _note(job, "session.destroy", row)
+    return await _noted(job, "session.destroy", row)
 
 
-async def _note(job: Job, action: str, row: Session) -> None:
+async def _noted(job: Job, action: str, row: Session) -> str:
     await sync_to_async(record)(
         actor=job.actor,
         action=action,
@@ -111,6 +111,7 @@ async def _note(job: Job, action: str, row: Session) -> None:
         tenant_id=row.space.tenant_id,
         space_id=row.space_id,
     )
+    return ""
 
 
 def _by_state(rows: QuerySet[Any]) -> dict[str, int]:

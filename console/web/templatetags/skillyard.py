@@ -17,8 +17,8 @@ register = template.Library()
 _TONES = {
     "good": {"active", "succeeded", "ready", "ok", "done"},
     "info": {"running", "building", "queued"},
-    "warn": {"paused", "superseded", "cancelled", "stale", "skipped", "warning"},
-    "bad": {"failed", "broken", "lost", "denied", "error", "critical"},
+    "warn": {"paused", "superseded", "cancelled", "stale", "skipped", "stopped", "warning"},
+    "bad": {"failed", "broken", "lost", "denied", "refused", "error", "critical"},
 }
 _BUSY = {"running", "building", "queued"}
 
