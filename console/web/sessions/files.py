@@ -21,7 +21,7 @@ from django.urls import reverse
 from django.utils.http import content_disposition_header
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
-from django.views.decorators.http import require_GET, require_http_methods, require_POST
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from console.fleet import artifacts, attachments
 from console.fleet import sessions as live
@@ -53,7 +53,7 @@ PICTURE_BYTES = 16 * 1024**2
 _HEAD_BYTES = 4096
 
 
-@require_GET
+@require_safe
 async def show(request: ConsoleRequest, pk: str) -> HttpResponse:
     """A text or a picture on a page, the beginning of it if it is long; what it is, of anything else."""
     row = await find(request, pk, Action.RUN)
@@ -75,7 +75,7 @@ async def show(request: ConsoleRequest, pk: str) -> HttpResponse:
     return await sync_to_async(page)(request, "sessions/file.html", context, area="sessions")
 
 
-@require_GET
+@require_safe
 async def picture(request: ConsoleRequest, pk: str) -> StreamingHttpResponse:
     """An image, to be shown on our own page."""
     row = await find(request, pk, Action.RUN)
@@ -87,7 +87,7 @@ async def picture(request: ConsoleRequest, pk: str) -> StreamingHttpResponse:
     return _sealed(response)
 
 
-@require_GET
+@require_safe
 async def download(request: ConsoleRequest, pk: str) -> StreamingHttpResponse:
     """One file, as an attachment."""
     row = await find(request, pk, Action.RUN)
@@ -95,7 +95,7 @@ async def download(request: ConsoleRequest, pk: str) -> StreamingHttpResponse:
     return _attachment(body, entry.name, "application/octet-stream")
 
 
-@require_GET
+@require_safe
 async def download_all(request: ConsoleRequest, pk: str) -> StreamingHttpResponse:
     """A whole folder, /workspace/output if none is named, zipped while it is sent."""
     row = await find(request, pk, Action.RUN)

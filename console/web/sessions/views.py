@@ -8,7 +8,7 @@ from django.contrib import messages
 from django.http import HttpResponse
 from django.shortcuts import redirect
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_GET, require_POST
+from django.views.decorators.http import require_POST, require_safe
 
 from console.fleet import renewal
 from console.fleet import sessions as live
@@ -38,7 +38,7 @@ async def start(request: ConsoleRequest, space_id: str) -> HttpResponse:
     return redirect("web:session", session.pk)
 
 
-@require_GET
+@require_safe
 async def session(request: ConsoleRequest, pk: str) -> HttpResponse:
     return await render(request, await find(request, pk, Action.VIEW))
 

@@ -128,6 +128,7 @@ class _Visit:
     async def _audited(self, shell: Shell) -> None:
         began, ended = self._loop.time(), "left"
         await self._note("open", shell="same" if shell.same else "new")
+        await self._touch()
         try:
             await self._line.tell("open", same=shell.same)
             await self._serve(shell)
@@ -192,9 +193,12 @@ class _Visit:
                 )
             except SandboxError as error:
                 _end_if_gone(error)
-            session = self._who.session
-            async with Database():
-                await live.touch(space_id=session.space_id, session_id=session.session_id)
+            await self._touch()
+
+    async def _touch(self) -> None:
+        session = self._who.session
+        async with Database():
+            await live.touch(space_id=session.space_id, session_id=session.session_id)
 
     async def _note(self, what: str, **details: object) -> None:
         session = self._who.session
