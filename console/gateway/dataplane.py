@@ -55,11 +55,13 @@ async def serve(address: Address, scope: Scope, receive: Receive, send: Send) ->
     if place is None:
         await refuse(not_found_502(address.sandbox_id), scope, receive, send)
         return
-    if (refused := _refusal(place, address.port, scope)) is not None:
-        await refuse(refused, scope, receive, send)
-        return
     try:
         protocol = await place.protocol()
+        if place.access_token is not None:
+            refused = await _refusal(place, place.access_token, protocol, address.port, scope)
+            if refused is not None:
+                await refuse(refused, scope, receive, send)
+                return
         endpoint, stream = await protocol.dial(place.sandbox, address.port)
     except SandboxError as error:
         await refuse(refusal(error), scope, receive, send, code=1011)
@@ -102,14 +104,28 @@ def _is_public(scope: Scope) -> bool:
     return scope["type"] == "http" and meant_for_envd(scope["path"])
 
 
-def _refusal(place: Place, port: int, scope: Scope) -> Response | None:
-    if place.access_token is None:
-        return None
-    if port == ENVD_PORT:
-        return access_refusal(place.access_token, scope, health_is_open=True)
-    if place.sandbox.traffic_token is None:
-        return None
-    return traffic_refusal(place.sandbox.id, place.sandbox.traffic_token, scope)
+async def _refusal(
+    place: Place, access_token: str, protocol: ProtocolAccess, port: int, scope: Scope
+) -> Response | None:
+    """Where the gateway has to ask for the tokens."""
+    sandbox = place.sandbox
+    if port != ENVD_PORT:
+        token = sandbox.traffic_token
+        return None if token is None else traffic_refusal(sandbox.id, token, scope)
+    refused = access_refusal(access_token, scope, health_is_open=False)
+    if refused is None or (scope["method"], scope["path"]) != ("GET", "/health"):
+        return refused
+    # Anyone may ask whether it lives, but not wake it by asking.
+    return None if await _runs(protocol, sandbox.id) else refused
+
+
+async def _runs(protocol: ProtocolAccess, sandbox_id: str) -> bool:
+    try:
+        return (await detail_of(protocol, sandbox_id)).get("state") == "running"
+    except SandboxError as error:
+        if not error.gone:
+            raise
+        return False
 
 
 async def _judge(protocol: ProtocolAccess, address: Address, status: int) -> Response | None:
@@ -118,11 +134,10 @@ async def _judge(protocol: ProtocolAccess, address: Address, status: int) -> Res
         return None
     sandbox_id = address.sandbox_id
     try:
-        detail = await detail_of(protocol, sandbox_id)
-    except SandboxError as error:
-        return not_found_502(sandbox_id) if error.gone else None
-    if detail.get("state") != "running":
-        return not_found_502(sandbox_id)
+        if not await _runs(protocol, sandbox_id):
+            return not_found_502(sandbox_id)
+    except SandboxError:
+        return None
     if status in (502, 504):
         return port_closed_502(sandbox_id, address.port)
     return None

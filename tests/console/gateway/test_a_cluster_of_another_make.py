@@ -77,12 +77,16 @@ def test_the_cluster_s_own_ways_stay_hidden(
     assert json.loads(made._body)["lifecycle"] == {"onTimeout": "kill"}
 
 
-def test_pausing_by_itself_and_waking(options: Options) -> None:
+def test_pausing_by_itself_and_waking(console: Server, options: Options) -> None:
     lifecycle = {"on_timeout": "pause", "auto_resume": True}
     sandbox = Sandbox.create("base", timeout=3, lifecycle=lifecycle, **options)
     try:
         sandbox.files.write("kept", "1")
         eventually(lambda: sandbox.get_info().state is SandboxState.PAUSED)
+        # A stranger does not wake it by asking whether it lives.
+        there = {"E2b-Sandbox-Id": sandbox.sandbox_id, "E2b-Sandbox-Port": "49983"}
+        assert httpx.get(f"{console.url}/health", headers=there).status_code == 401
+        assert sandbox.get_info().state is SandboxState.PAUSED
         assert sandbox.files.read("kept") == "1"
         assert sandbox.get_info().state is SandboxState.RUNNING
     finally:
