@@ -96,7 +96,7 @@ class CubeTemplates(TemplateCatalog):
         if template_id.startswith(SNAPSHOT_PREFIX):
             raise not_found(self._control, "get template", f"template “{template_id}”")
         try:
-            info = await self._control.get_template(template_id)
+            return await self._control.get_template(template_id)
         except NotFound:
             raise not_found(
                 self._control,
@@ -105,9 +105,6 @@ class CubeTemplates(TemplateCatalog):
                 mend="make it from an image that carries envd (POST /templates, or the cluster's own pages), "
                 "or choose another one",
             ) from None
-        if not info.error and info.id in await self._control.outdated_templates():
-            return replace(info, error=OUTDATED)
-        return info
 
     async def ensure(self, name: str, *, rebuild: bool = False) -> TemplateBuild:
         """Made from an image at the cluster; what is there can be rebuilt from here, as it was made."""
@@ -122,9 +119,11 @@ class CubeTemplates(TemplateCatalog):
 
     async def _build(self, name: str, info: TemplateInfo) -> TemplateBuild:
         job = await self._control.template_job(info.id)
-        if job is None or job.status is TemplateStatus.READY:
-            return as_build(name, info)
-        return replace(job, name=name)
+        if job is not None and job.status is not TemplateStatus.READY:
+            return replace(job, name=name)
+        if not info.error and info.id in await self._control.outdated_templates():
+            info = replace(info, error=OUTDATED)
+        return as_build(name, info)
 
     async def delete(self, template_id: str) -> None:
         if template_id.startswith(SNAPSHOT_PREFIX):

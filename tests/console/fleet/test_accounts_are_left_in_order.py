@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -152,6 +153,21 @@ def test_what_cannot_be_told_is_said(world: World) -> None:
     assert (proof.same, "not taken" in proof.reason) == (None, True)
 
 
+@pytest.mark.sandbox
+def test_sandboxd_is_the_same_whatever_address_leads_there(
+    real_space: Space, tmp_path: Path
+) -> None:
+    backend = real_space.backend
+    link = tmp_path / "other.sock"
+    link.symlink_to(backend.settings["socket"])
+    connection = read("local", {"socket": str(link)}, stored=backend)
+    assert connection.fingerprint != backend.fingerprint
+    proof = async_to_sync(accounts.prove_same_account)(backend=backend, connection=connection)
+    assert proof == accounts.Proof(
+        same=True, reason="The provider says that it is the same account."
+    )
+
+
 # Another account
 
 
@@ -198,6 +214,24 @@ def test_old_credentials_stay_until_the_snapshots_are_gone_and_are_erased_then(
     assert (former.secrets, former.settings) == ({}, {})
     assert AuditEntry.objects.get(action="backend.leave_account").details["how"] == "cleaned up"
     assert world.clean(), "again does nothing"
+
+
+def test_the_beat_hands_open_accounts_to_workers(
+    world: World, account: SimulatedProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.release(account, world.talk())
+    world.rotate(account="two", end=True)
+    handed: list[tuple[str]] = []
+    monkeypatch.setattr(
+        tasks.clean_account, "apply_async", lambda args, **options: handed.append(args)
+    )
+    tasks.clean_accounts()
+    assert handed == [(world.former.pk,)]
+    tasks.clean_account(world.former.pk)
+    assert world.former.looked_at is not None
+    accounts.forget(former=world.former, actor=SYSTEM)
+    tasks.clean_accounts()
+    assert len(handed) == 1
 
 
 def test_a_deleted_release_of_the_old_account_is_deleted_there(

@@ -76,7 +76,7 @@ async def test_24_a_template_that_the_cluster_has_outgrown_says_so_and_is_to_be_
     assert not caught.value.retryable
     cube.cluster.outdated = set()
     cube.cluster.template_jobs.clear()
-    assert (await client.templates.get(template)).error == ""
+    assert (await client.templates.build_status(template)).error == ""
     assert await text_of(client, await sandbox(), "echo up") == "up\n"
 
 
@@ -105,5 +105,5 @@ async def test_24_a_version_without_the_matrix_says_nothing(
 ) -> None:
     assert client.templates is not None
     cube.cluster.outdated = {template}
-    assert (await client.templates.get(template)).error == ""
+    assert (await client.templates.build_status(template)).error == ""
     cube.cluster.outdated = set()
