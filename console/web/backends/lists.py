@@ -29,6 +29,7 @@ class BackendsFilter(ListFilter):
             ("answers", _("answers")),
             ("failing", _("failing")),
             ("unknown", _("not checked")),
+            ("cordoned", _("cordoned")),
         ],
         label=_("State"),
         any_label=_("Any state"),
@@ -36,6 +37,8 @@ class BackendsFilter(ListFilter):
     )
 
     def in_state(self, rows: QuerySet[Backend], name: str, value: str) -> QuerySet[Backend]:
+        if value == "cordoned":
+            return rows.filter(cordoned_at__isnull=False)
         if value == "failing":
             return rows.exclude(check_error="")
         return rows.filter(check_error="", checked_at__isnull=value == "unknown")
@@ -54,6 +57,7 @@ BACKENDS = ListPage(
     rows=lambda principal: (
         Backend.objects.filter(tenant__in=principal.tenants())
         .select_related("tenant")
+        .defer("settings", "secrets", "capabilities")
         .annotate(space_count=Count("spaces"))
     ),
     filters=BackendsFilter,
@@ -64,6 +68,7 @@ BACKENDS = ListPage(
         Column("provider", _("Kind"), sort="provider"),
         Column("state", _("State"), _state),
         Column("check_error"),
+        Column("cordoned_at"),
         Column("checked_at", _("Checked"), sort="checked_at", falling=True, nullable=True),
         Column(
             "spaces",

@@ -23,6 +23,7 @@ from console.web.lists import (
     SinceFilter,
     SpaceFilter,
     UntilFilter,
+    others,
 )
 from console.web.lists.skills import SkillFilter, skill_names, skills_in_brief
 from console.web.requests import ConsoleRequest
@@ -63,31 +64,25 @@ async def _retry(job: Job, row: Build) -> str:
 def _if_cancelled(rows: QuerySet[Any]) -> list[str]:
     chosen, unfinished = rows.count(), rows.filter(pk__in=Build.objects.unfinished()).count()
     return [
-        _("%(count)d are waiting or running: they stop, and what serves now keeps serving.")
+        _("Waiting or running: %(count)d. They stop, and what serves now keeps serving.")
         % {"count": unfinished},
-        *_others(chosen - unfinished, _("%(count)d are over, so they are refused.")),
+        *others(_("Over, so refused: %(count)d."), chosen - unfinished),
     ]
 
 
 def _if_retried(rows: QuerySet[Any]) -> list[str]:
     chosen = rows.count()
-    rows = rows.filter(state__in=[BuildState.FAILED, BuildState.CANCELLED])
-    spaces = rows.order_by().values("space").distinct().count()
+    failed = rows.filter(state__in=[BuildState.FAILED, BuildState.CANCELLED])
+    spaces = failed.order_by().values("space").distinct().count()
+    count = failed.count()
     return [
         _(
-            "%(count)d builds are asked for again, in %(spaces)d space(s), one after the other in each. Each "
-            "that succeeds becomes what new sessions start from."
+            "Failed or cancelled: %(count)d, in %(spaces)d space(s). Each space builds one after the other, "
+            "and each that succeeds becomes what its new sessions start from."
         )
-        % {"count": rows.count(), "spaces": spaces},
-        *_others(
-            chosen - rows.count(),
-            _("%(count)d did not fail and were not cancelled: they are refused."),
-        ),
+        % {"count": count, "spaces": spaces},
+        *others(_("Neither failed nor cancelled, so refused: %(count)d."), chosen - count),
     ]
-
-
-def _others(count: int, sentence: str) -> list[str]:
-    return [sentence % {"count": count}] if count else []
 
 
 def _took_s(row: Build) -> float | None:

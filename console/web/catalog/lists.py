@@ -23,6 +23,7 @@ from console.web.lists import (
     SearchFilter,
     SinceFilter,
     UntilFilter,
+    others,
 )
 from console.web.requests import ConsoleRequest
 from skills.models import SkillVersion
@@ -87,8 +88,10 @@ def _if_archived(rows: QuerySet[Any]) -> list[str]:
             skills.count(),
         )
         % {"count": skills.count()},
-        _("%(count)d space(s) serve a release with one of them, and keep it.")
-        % {"count": serving.count()},
+        *others(
+            _("Spaces that serve a release with one of them, and keep it: %(count)d."),
+            serving.count(),
+        ),
         _("An upload of the same name brings a skill back."),
     ]
 

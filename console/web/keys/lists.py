@@ -25,6 +25,7 @@ from console.web.lists import (
     SearchFilter,
     SpaceFilter,
     UntilFilter,
+    others,
 )
 
 __all__ = ["KEYS", "visible_keys"]
@@ -77,17 +78,15 @@ async def _revoke(job: Job, row: ApiKey) -> str:
 
 def _if_revoked(rows: QuerySet[Any]) -> list[str]:
     valid = rows.filter(revoked_at=None)
-    lately = valid.filter(last_used_at__gte=timezone.now() - timedelta(days=7)).count()
-    found = [
+    lately = valid.filter(last_used_at__gte=timezone.now() - timedelta(days=7))
+    return [
         _(
-            "From its next request on, whatever uses one of these %(count)d keys is refused, for good."
+            "Whatever uses one of them is refused from its next request on, for good. Used in the last seven "
+            "days: %(count)d."
         )
-        % {"count": valid.count()},
-        _("%(count)d of them were used in the last seven days.") % {"count": lately},
+        % {"count": lately.count()},
+        *others(_("Revoked before: %(count)d."), rows.exclude(revoked_at=None).count()),
     ]
-    if before := rows.exclude(revoked_at=None).count():
-        found.append(_("%(count)d were revoked before.") % {"count": before})
-    return found
 
 
 KEYS = ListPage(

@@ -14,7 +14,7 @@ from console.web.lists.filters import (
     UntilFilter,
     WholeNumberFilter,
 )
-from console.web.lists.page import BulkAction, Column, Job, ListPage, Owner
+from console.web.lists.page import BulkAction, Column, Job, ListPage, Owner, others
 
 __all__ = [
     "BackendFilter",
@@ -30,4 +30,5 @@ __all__ = [
     "SpaceFilter",
     "UntilFilter",
     "WholeNumberFilter",
+    "others",
 ]

@@ -19,7 +19,7 @@ from console.web.lists.filters import ListFilter
 from console.web.lists.listing import Listing
 from console.web.requests import ConsoleRequest, page
 
-__all__ = ["BulkAction", "Column", "Job", "ListPage", "Owner"]
+__all__ = ["BulkAction", "Column", "Job", "ListPage", "Owner", "others"]
 
 Text = str | Promise
 
@@ -82,6 +82,11 @@ class BulkAction:
     danger: bool = True
     irreversible: bool = False
     """Many at once have to be confirmed by their number."""
+
+
+def others(sentence: str, count: int) -> list[str]:
+    """For `consequences`: what becomes of the rest, where there is a rest."""
+    return [sentence % {"count": count}] if count else []
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,6 +25,7 @@ from console.web.lists import (
     SinceFilter,
     SpaceFilter,
     UntilFilter,
+    others,
 )
 from console.web.lists.filters import LARGE_OF_BACKENDS
 from console.web.lists.skills import SkillFilter, skill_names, skills_in_brief
@@ -72,19 +73,17 @@ def _if_deleted(rows: QuerySet[Any]) -> list[str]:
         _SERVES | Q(pk=F("space__candidate_release")) | Q(live__gt=0)
     )
     size = rows.exclude(pk__in=needed.values("pk")).aggregate(size=Sum("size_bytes"))["size"]
-    found = [
+    return [
         _(
             "The snapshots are deleted at their providers, %(size)s in all, for good: nothing can be rolled "
             "back to them. The rows stay as history."
         )
-        % {"size": filesizeformat(size or 0)}
+        % {"size": filesizeformat(size or 0)},
+        *others(
+            _("Serving, a candidate or carrying sessions just now, so refused: %(count)d."),
+            needed.count(),
+        ),
     ]
-    if count := needed.count():
-        found.append(
-            _("%(count)d serve, are candidates or carry sessions just now: they are refused.")
-            % {"count": count}
-        )
-    return found
 
 
 RELEASES = ListPage(

@@ -29,6 +29,7 @@ from console.web.lists import (
     SpaceFilter,
     UntilFilter,
     WholeNumberFilter,
+    others,
 )
 from console.web.lists.filters import LARGE_OF_BACKENDS, LARGE_OF_RELEASES
 from console.web.requests import ConsoleRequest
@@ -114,52 +115,45 @@ async def _noted(job: Job, action: str, row: Session) -> str:
     return ""
 
 
-def _by_state(rows: QuerySet[Any]) -> dict[str, int]:
-    return dict(rows.order_by().values_list("state").annotate(Count("pk")))
+def _by_state(rows: QuerySet[Any]) -> tuple[int, int, int]:
+    """How many run, how many are paused, and how many there are in all."""
+    states = dict(rows.order_by().values_list("state").annotate(Count("pk")))
+    running, paused = states.get(SessionState.ACTIVE, 0), states.get(SessionState.PAUSED, 0)
+    return running, paused, sum(states.values())
 
 
 def _if_resumed(rows: QuerySet[Any]) -> list[str]:
-    states = _by_state(rows)
-    asleep = states.get(SessionState.PAUSED, 0)
-    found = [
-        _("%(count)d are paused: they go on where they were, and use their backend's memory again.")
-        % {"count": asleep}
+    _running, paused, chosen = _by_state(rows)
+    return [
+        _("Paused: %(count)d. They go on where they were, and use their backend's memory again.")
+        % {"count": paused},
+        *others(_("Not paused, so nothing happens to them: %(count)d."), chosen - paused),
     ]
-    if others := sum(states.values()) - asleep:
-        found.append(_("%(count)d are not paused, so nothing happens to them.") % {"count": others})
-    return found
 
 
 def _if_paused(rows: QuerySet[Any]) -> list[str]:
-    states = _by_state(rows)
-    running = states.get(SessionState.ACTIVE, 0)
-    found = [
-        ngettext(
-            "%(count)d runs: it is frozen with its memory, a command in it stops, and its next call wakes it.",
-            "%(count)d run: they are frozen with their memory, commands in them stop, and the next call wakes each.",
-            running,
+    running, _paused, chosen = _by_state(rows)
+    return [
+        _(
+            "Running: %(count)d. They are frozen with their memory, commands in them stop, and the next call "
+            "wakes each."
         )
-        % {"count": running}
+        % {"count": running},
+        *others(_("Not running, so nothing happens to them: %(count)d."), chosen - running),
     ]
-    if others := sum(states.values()) - running:
-        found.append(_("%(count)d do not run, so nothing happens to them.") % {"count": others})
-    return found
 
 
 def _if_destroyed(rows: QuerySet[Any]) -> list[str]:
-    states = _by_state(rows)
-    running, paused = states.get(SessionState.ACTIVE, 0), states.get(SessionState.PAUSED, 0)
-    found = [
+    running, paused, chosen = _by_state(rows)
+    return [
         _(
-            "%(running)d run and %(paused)d are paused: their sandboxes are deleted with every file in them, "
+            "Running: %(running)d, paused: %(paused)d. Their sandboxes are deleted with every file in them, "
             "for good. Commands in them end now; attachments are forgotten."
         )
         % {"running": running, "paused": paused},
         _("If the platform asks for one of these sessions again, it gets a new, empty sandbox."),
+        *others(_("Without a sandbox already: %(count)d."), chosen - running - paused),
     ]
-    if without := sum(states.values()) - running - paused:
-        found.append(_("%(count)d have no sandbox any more.") % {"count": without})
-    return found
 
 
 SESSIONS = ListPage(

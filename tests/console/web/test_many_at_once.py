@@ -108,15 +108,15 @@ def test_nothing_happens_before_it_is_confirmed_with_live_counts(
     text = admin.get(reverse("web:bulk-run", args=[run.pk])).content.decode()
 
     assert "Destroy 3 sessions?" in text
-    assert "1 run and 1 are paused" in text
-    assert "1 have no sandbox any more." in text
+    assert "Running: 1, paused: 1." in text
+    assert "Without a sandbox already: 1." in text
     assert "asleep" in text
     runs.work(run.pk)
     assert destroyed == []
 
     Session.objects.filter(session_id="asleep").update(state="active")
     text = admin.get(reverse("web:bulk-run", args=[run.pk])).content.decode()
-    assert "2 run and 0 are paused" in text, "counted now, not when chosen"
+    assert "Running: 2, paused: 0." in text, "counted now, not when chosen"
 
 
 def test_each_row_has_its_outcome_and_the_failed_are_tried_again(
@@ -411,7 +411,7 @@ def test_builds_are_cancelled_and_tried_again(world: World, admin: Client) -> No
     text = admin.get(
         reverse("web:bulk-run", args=[run_of(choose(admin, *both, action="build.retry")).pk])
     ).content.decode()
-    assert "2 builds are asked for again, in 1 space" in text
+    assert "Failed or cancelled: 2, in 1 space" in text
 
 
 def test_releases_are_deleted_unless_they_are_needed(world: World, admin: Client) -> None:
@@ -429,7 +429,7 @@ def test_releases_are_deleted_unless_they_are_needed(world: World, admin: Client
 
     run = run_of(choose(admin, all="1", action="release.delete"))
     text = admin.get(reverse("web:bulk-run", args=[run.pk])).content.decode()
-    assert "1 serve, are candidates or carry sessions just now: they are refused." in text
+    assert "carrying sessions just now, so refused: 1." in text
     done(admin, run)
 
     found = outcomes(run)
@@ -443,7 +443,7 @@ def test_keys_are_revoked(world: World, admin: Client) -> None:
     ApiKey.objects.update(last_used_at=timezone.now())
     run = run_of(choose(admin, world.key.pk, action="key.revoke"))
     text = admin.get(reverse("web:bulk-run", args=[run.pk])).content.decode()
-    assert "1 of them were used in the last seven days." in text
+    assert "Used in the last seven days: 1." in text
 
     done(admin, run)
 
