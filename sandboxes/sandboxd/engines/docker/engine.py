@@ -1,7 +1,7 @@
 """The Docker engine: sandboxes as hardened containers. See `base.Engine`.
 
-What is held where: what Docker is told of a container in `container.py`, snapshots in `snapshots.py`
-and `archive.py`, templates in `templates.py`; how the inside of a container is reached in `reach.py`.
+What is held where: containers in `containers.py`, what Docker is told of one in `container.py`, snapshots in
+`snapshots.py` and `archive.py`, templates in `templates.py`; how the inside of a container is reached in `reach.py`.
 This module decides the order of things, and that nothing is left behind when one of them fails.
 """
 
@@ -10,10 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import fcntl
 import logging
-import os
-import platform
 import shutil
 import time
 from collections.abc import AsyncIterator, Coroutine
@@ -39,18 +36,17 @@ from sandboxes.sandboxd.engines.base import (
     TemplateRecord,
     Usage,
 )
-from sandboxes.sandboxd.engines.docker import container
 from sandboxes.sandboxd.engines.docker.api import Api, DockerHost
 from sandboxes.sandboxd.engines.docker.archive import Archive
 from sandboxes.sandboxd.engines.docker.choosing import choose_reach
+from sandboxes.sandboxd.engines.docker.containers import Containers
+from sandboxes.sandboxd.engines.docker.folders import take_folders
 from sandboxes.sandboxd.engines.docker.local import cgroup_parent
 from sandboxes.sandboxd.engines.docker.reach import Reach
 from sandboxes.sandboxd.engines.docker.records import ContainerRecord, ImageRecord, Paths
 from sandboxes.sandboxd.engines.docker.snapshots import SnapshotStore
 from sandboxes.sandboxd.engines.docker.templates import TemplateImages
 from sandboxes.sandboxd.engines.runc.commands import host_errors
-from sandboxes.sandboxd.engines.runc.host import prepare_folder
-from sandboxes.sandboxd.engines.runc.process import Descriptor
 from sandboxes.sandboxd.engines.runc.records import Phase
 from sandboxes.sandboxd.engines.runc.waiting import outcome
 from sandboxes.sandboxd.templates import TemplateStore
@@ -85,8 +81,7 @@ class DockerEngine(Engine):
         self._reach: Reach
         self._snapshots: SnapshotStore
         self._templates: TemplateImages
-        self._architecture = platform.machine()
-        self._cgroup_parent = ""
+        self._containers: Containers
         self._sandboxes: dict[str, _Sandbox] = {}
         self._half_made: list[_Sandbox] = []
         self._changes = asyncio.Semaphore(_CONCURRENT_CHANGES)
@@ -104,17 +99,23 @@ class DockerEngine(Engine):
         self._api = Api(self._host)
         undo.push_async_callback(self._api.aclose)
         info = await self._api.info()
-        self._take_folders(undo)
+        undo.callback(take_folders(self._paths).close)
         undo.callback(self._sandboxes.clear)
         self._reach = choose_reach(self._api, self._host, info, paths=self._paths, key=self._key)
-        self._architecture = str(info["Architecture"])
-        if info.get("CgroupDriver") == "cgroupfs":
-            # systemd's driver takes slices only, and its default is as good.
-            self._cgroup_parent = f"/{cgroup_parent(self._key)}"
         self._snapshots = SnapshotStore(
             self._paths.snapshots, self._api, self._archive, key=self._key
         )
         self._templates = TemplateImages(self._template_store, self._api, self._paths.templates)
+        # systemd's driver takes slices only, and its default is as good.
+        own_parent = info.get("CgroupDriver") == "cgroupfs"
+        self._containers = Containers(
+            self._api,
+            self._snapshots,
+            self._templates,
+            key=self._key,
+            architecture=str(info["Architecture"]),
+            cgroup_parent=f"/{cgroup_parent(self._key)}" if own_parent else "",
+        )
         self._reach.prepare()
         undo.push_async_callback(self._reach.aclose)
         undo.push_async_callback(self._snapshots.aclose)
@@ -134,32 +135,9 @@ class DockerEngine(Engine):
             for s in self._sandboxes.values()
         ]
 
-    def _take_folders(self, undo: contextlib.AsyncExitStack) -> None:
-        if (self._paths.data / "runc").exists():
-            raise Conflict(
-                f"{self._paths.data} belongs to the runc engine; choose another --data-dir."
-            )
-        prepare_folder(self._paths.data, 0o700)
-        lock = Descriptor(os.open(self._paths.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-        undo.callback(lock.close)
-        try:
-            fcntl.flock(lock.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise Conflict(
-                f"Another sandboxd uses {self._paths.data}; stop it or choose another --data-dir."
-            ) from None
-        paths = self._paths
-        for private in (paths.sandboxes, paths.snapshots, paths.archive, paths.templates):
-            prepare_folder(private, 0o700)
-
     async def _recover(self) -> list[_Sandbox]:
         """Fills `_sandboxes` with all that is there; returns those to be destroyed."""
-        found = await self._api.containers(f"{container.HOST_LABEL}={self._key}")
-        ours = {
-            labels[container.SANDBOX_LABEL]: str(each["Id"])
-            for each in found
-            if container.SANDBOX_LABEL in (labels := each["Labels"])
-        }
+        ours = await self._containers.ours()
         names = {path.name for path in self._paths.sandboxes.iterdir()} | set(ours)
         leftovers = []
         for name in sorted(names):
@@ -223,7 +201,7 @@ class DockerEngine(Engine):
         self._sandboxes[spec.id] = sandbox
         async with sandbox.changing, self._changes:
             try:
-                sandbox.record = await self._with_image(sandbox.record)
+                sandbox.record = await self._containers.with_image(sandbox.record)
                 self._record_path(spec.id).parent.mkdir(mode=0o700)
                 self._save(sandbox)
                 await self._run(sandbox)
@@ -246,48 +224,15 @@ class DockerEngine(Engine):
 
     async def _run(self, sandbox: _Sandbox) -> None:
         record = sandbox.record
-        config = container.config(
-            record,
-            key=self._key,
-            network=self._reach.host_config(record.network),
-            cgroup_parent=self._cgroup_parent,
+        sandbox.record = await self._containers.create(
+            record, self._reach.host_config(record.network)
         )
-        name = self._container_name(record.id)
-        try:
-            container_id = await self._api.create(name, config)
-        except NotFound:
-            image_id = await self._restored_image(record)
-            self._save(sandbox, image_id=image_id)
-            container_id = await self._api.create(name, {**config, "Image": image_id})
-        self._save(sandbox, container_id=container_id)
+        self._save(sandbox)
+        container_id = sandbox.record.container_id
         await self._api.start(container_id)
         state = (await self._api.inspect(container_id))["State"]
         await self._reach.attach(sandbox.record, state)
         self._save(sandbox, phase=Phase.RUNNING, started_at=state["StartedAt"])
-
-    async def _with_image(self, record: ContainerRecord) -> ContainerRecord:
-        snapshot = self._snapshots.find(record.image)
-        if snapshot is not None:
-            return dataclasses.replace(
-                record,
-                image_id=snapshot.image_id,
-                template=snapshot.base_template_id,
-                env=snapshot.env,
-            )
-        template = await self._templates.get(record.image)
-        image_id = await self._templates.image_id(template, architecture=self._architecture)
-        return dataclasses.replace(
-            record, image_id=image_id, template=template.id, env=dict(template.env)
-        )
-
-    async def _restored_image(self, record: ContainerRecord) -> str:
-        """Somebody removed it from Docker."""
-        snapshot = self._snapshots.find(record.image)
-        if snapshot is not None:
-            await self._snapshots.restore(snapshot)
-            return snapshot.image_id
-        template = await self._templates.get(record.image)
-        return await self._templates.restore(template, architecture=self._architecture)
 
     async def destroy(self, sandbox_id: str) -> None:
         sandbox = self._sandboxes.get(sandbox_id)
@@ -305,28 +250,11 @@ class DockerEngine(Engine):
             return
         with contextlib.suppress(FileNotFoundError):
             self._save(sandbox, phase=Phase.DESTROYING)
-        await self._remove_container(sandbox.record)
+        await self._containers.remove(sandbox.record)
         await self._reach.detach(sandbox_id)
         shutil.rmtree(self._record_path(sandbox_id).parent, ignore_errors=True)
         del self._sandboxes[sandbox_id]
         await self._snapshots.collect(self._used_images())
-
-    async def _remove_container(self, record: ContainerRecord) -> None:
-        reference = record.container_id or self._container_name(record.id)
-        try:
-            await self._api.remove(reference)
-        except Conflict:
-            # Somebody else removes it at this moment.
-            async with asyncio.timeout(30):
-                while await self._exists(reference):  # noqa: ASYNC110 - it has no event for us
-                    await asyncio.sleep(0.05)
-
-    async def _exists(self, reference: str) -> bool:
-        try:
-            await self._api.inspect(reference)
-        except NotFound:
-            return False
-        return True
 
     async def state(self, sandbox_id: str) -> EngineSandboxState:
         sandbox = self._find(sandbox_id)
@@ -423,9 +351,6 @@ class DockerEngine(Engine):
 
     def _used_images(self) -> set[str]:
         return {sandbox.record.image_id for sandbox in self._sandboxes.values()}
-
-    def _container_name(self, sandbox_id: str) -> str:
-        return f"skillyard-{self._key}-{sandbox_id}"
 
     def _record_path(self, sandbox_id: str) -> Path:
         return self._paths.sandboxes / sandbox_id / "engine.json"
