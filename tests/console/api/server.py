@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Server", "environment", "start"]
+__all__ = ["Server", "environment", "start", "worker"]
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 SCRIPT = """
@@ -101,6 +101,23 @@ def again(
         TESTED_FACTS=json.dumps(first.facts),
     ) as server:
         yield server
+
+
+@contextmanager
+def worker(env: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+    """One of the product's own, on what `environment` names."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "celery", "-A", "console", "worker", "--pool=threads"],
+        cwd=CHECKOUT,
+        env=env,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.wait(30)
 
 
 def prepare() -> dict[str, Any]:

@@ -7,8 +7,6 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -25,22 +23,6 @@ from tests.console.cast import World
 from tests.sandboxes.sessions.world import RedisServer
 
 TAKE_UP = "import django; django.setup(); from console.fleet.tasks import take_up_requests as t; t.delay()"
-
-
-@contextmanager
-def worker(env: dict[str, str]) -> Iterator[None]:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "celery", "-A", "console", "worker", "--pool=threads"],
-        cwd=servers.CHECKOUT,
-        env=env,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        yield
-    finally:
-        process.terminate()
-        process.wait(30)
 
 
 def make_older(database: Path) -> None:
@@ -72,7 +54,7 @@ def test_what_is_asked_for_without_a_broker_is_begun_when_it_is_back(tmp_path: P
         redis.start()
         try:
             make_older(tmp_path / "console.sqlite3")
-            with worker(env):
+            with servers.worker(env):
                 subprocess.run([sys.executable, "-c", TAKE_UP], env=env, check=True, timeout=60)
                 ended = {kind: wait_for_end(api, f"{backend}/{kind}") for kind in RUNS}
         finally:
