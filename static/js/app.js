@@ -36,3 +36,14 @@ for (const input of document.querySelectorAll("input[webkitdirectory]")) {
     input.form.elements.paths.value = JSON.stringify(paths);
   });
 }
+
+/** What scrolls can be scrolled by keys: it takes the focus, unless something in it does. */
+function reachable() {
+  for (const part of document.querySelectorAll(".table-wrap, pre, .tabs")) {
+    const scrolls = part.scrollWidth > part.clientWidth || part.scrollHeight > part.clientHeight;
+    if (scrolls && !part.querySelector("a, button, input, select, summary")) part.tabIndex = 0;
+  }
+}
+reachable();
+addEventListener("resize", reachable);
+document.addEventListener("htmx:load", reachable);
