@@ -169,8 +169,7 @@ function heard({ what, same, left_s: left }) {
     attempts = 0;
     say(same ? words.same : words.open);
     wish({ size: [terminal.cols, terminal.rows] });
-  } else if (what === "idle_soon" || what === "too_much") tell(words[what].replace("{left}", left));
-  else say(words[what] ?? "");
+  } else say((words[what] ?? "").replace("{left}", left));
 }
 
 function ended({ why, text, code }) {
@@ -184,7 +183,13 @@ function ended({ why, text, code }) {
 start.hidden = false;
 start.addEventListener("click", async () => {
   start.disabled = true;
-  await build();
+  try {
+    await build();
+  } catch (error) {
+    say(words.unloaded);
+    start.disabled = false;
+    throw error;
+  }
   start.hidden = true;
   connect();
   terminal.focus();

@@ -145,6 +145,7 @@ def terminal_words(idle_timeout_s: int) -> dict[str, str]:
     minutes = max(round(idle_timeout_s / 60), 1)
     return {
         "connecting": _("Connecting…"),
+        "unloaded": _("The terminal could not be loaded; try again."),
         "starting": _("Opening the session's sandbox…"),
         "open": _("Connected to a new shell."),
         "same": _("Connected to your shell, which ran on."),

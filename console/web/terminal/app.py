@@ -180,7 +180,7 @@ class _Visit:
 
     async def _keep_awake(self, shell: Shell) -> None:
         """While somebody types, the sandbox's own clock of idle time starts anew."""
-        every_s = min(_KEEP_AWAKE_S, self._idle_after_s / 2)
+        every_s = max(min(_KEEP_AWAKE_S, self._idle_after_s / 2), CHECK_S)
         while True:
             await asyncio.sleep(every_s)
             if self._line.idle_s > every_s:
