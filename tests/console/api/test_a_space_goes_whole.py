@@ -89,6 +89,16 @@ def test_it_is_gone_with_all_that_was_in_it(tmp_path: Path, sandboxd: daemons.Da
             assert [row["details"]["space"] for row in told] == [space]
     finally:
         redis.stop()
+        clear(socket)
+
+
+def clear(socket: str) -> None:
+    """What a test that failed has left."""
+    with httpx.Client(
+        transport=httpx.HTTPTransport(uds=socket), base_url="http://sandboxd"
+    ) as http:
+        for row in http.get("/v2/sandboxes").json():
+            http.delete(f"/sandboxes/{row['sandboxID']}")
 
 
 def redis_keys(server: RedisServer) -> list[str]:
