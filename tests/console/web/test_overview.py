@@ -216,7 +216,7 @@ def test_a_fresh_installation_is_led_step_by_step(world: World, client: Client) 
     ):
         assert f'href="{address}"' in page
     assert "Nothing was counted yet" in page
-    assert "No build ended in this period" in page
+    assert "Nothing was built yet" in page
     assert "No session yet" in page
     assert overview(client, world.people["viewer"]).context["first_steps"] == []
 
