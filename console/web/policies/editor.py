@@ -9,6 +9,7 @@ from typing import Any
 
 from django.core.paginator import Page, Paginator
 from django.http import QueryDict
+from django.utils.translation import gettext as _
 
 from console.fleet.policies import Affected, affected
 from console.policies.changes import Change, changes
@@ -19,11 +20,16 @@ from console.policies.presets import PRESETS, matching
 from console.tenants.models import Space
 from sandboxes.errors import InvalidRequest
 
-__all__ = ["Form", "Preview", "around", "edited_revision", "editor"]
+__all__ = ["Form", "Preview", "around", "edited_revision", "editor", "small_number"]
 
 LISTS = ("allow", "deny")
 _REVISIONS_A_PAGE = 20
 _BETWEEN = re.compile(r"[\s,;，；]+")
+
+
+def small_number(text: str) -> int | None:
+    """What a form or an address names; None for anything else, such as more than a database can hold."""
+    return int(text) if re.fullmatch(r"[0-9]{1,9}", text) else None
 
 
 @dataclass(slots=True)
@@ -46,14 +52,14 @@ class Form:
 
     @classmethod
     def posted(cls, data: QueryDict) -> Form:
-        number = data.get("number", "")
-        if not re.fullmatch(r"[0-9]{1,9}", number):
-            raise InvalidRequest("The form is incomplete; load the page again.")
+        number = small_number(data.get("number", ""))
+        if number is None:
+            raise InvalidRequest(_("The form is incomplete; load the page again."))
         return cls(
             "outbound" in data,
             "inbound" in data,
             {name: data.getlist(name) for name in LISTS},
-            int(number),
+            number,
             data.get("reason", "")[:300].strip(),
         )
 
@@ -93,10 +99,11 @@ class Form:
 
     def remove_row(self, which: str) -> None:
         """`which` is a list and a row, as `allow:3`."""
-        name, _colon, row = which.partition(":")
-        if name in LISTS and row.isdecimal() and int(row) < len(self.rows[name]):
-            del self.rows[name][int(row)]
-            self.focus = f"{name}:{min(int(row), len(self.rows[name]) - 1)}"
+        name, _colon, text = which.partition(":")
+        row = small_number(text)
+        if name in LISTS and row is not None and row < len(self.rows[name]):
+            del self.rows[name][row]
+            self.focus = f"{name}:{row}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +186,7 @@ def edited_revision(
         return present
     revision = space.policy_revisions.filter(number=number).first()
     if revision is None:
-        raise InvalidRequest("There is no such revision of the policy; load the page again.")
+        raise InvalidRequest(_("There is no such revision of the policy; load the page again."))
     return revision
 
 

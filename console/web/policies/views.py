@@ -25,7 +25,14 @@ from console.policies.presets import PRESETS
 from console.policies.services import current_policy, save_policy
 from console.tenants.access import Action
 from console.tenants.models import Space
-from console.web.policies.editor import Form, Preview, around, edited_revision, editor
+from console.web.policies.editor import (
+    Form,
+    Preview,
+    around,
+    edited_revision,
+    editor,
+    small_number,
+)
 from console.web.requests import ConsoleRequest, page
 from sandboxes.errors import Conflict, InvalidRequest
 
@@ -72,10 +79,10 @@ def show(
 
 def _first_form(request: ConsoleRequest, space: Space, present: NetworkPolicyRevision) -> Form:
     """The present policy, or an older one to restore."""
-    restore = request.GET.get("restore", "")
+    restore = small_number(request.GET.get("restore", ""))
     form = Form.of(Draft.of(present.policy()), number=present.number)
-    if restore.isdecimal():
-        old = space.policy_revisions.filter(number=int(restore)).first()
+    if restore is not None:
+        old = space.policy_revisions.filter(number=restore).first()
         if old is None:
             raise Http404
         reason = _("Restore revision %(number)d") % {"number": old.number}
@@ -111,7 +118,7 @@ def _save(
     request: ConsoleRequest, space: Space, present: NetworkPolicyRevision, form: Form
 ) -> HttpResponse:
     """Save it, over another's change only if that very revision was named."""
-    over = request.POST.get("over", "")
+    over = small_number(request.POST.get("over", ""))
     preview: Preview = editor(space, present, form)["preview"]
     if preview.bad or preview.unenforceable:
         form.spread()
@@ -122,7 +129,7 @@ def _save(
             policy=form.draft().policy(),
             actor=request.principal.actor,
             reason=form.reason,
-            expected_number=int(over) if over.isdecimal() else form.number,
+            expected_number=form.number if over is None else over,
         )
     except Conflict:
         form.spread()

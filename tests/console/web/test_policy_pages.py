@@ -207,3 +207,15 @@ def test_an_incomplete_form_changes_nothing(owner: Client, world: World) -> None
     assert status == 422
     assert "load the page again" in text
     assert numbers(world) == [1]
+
+
+@pytest.mark.parametrize("number", ["9" * 30, "9" * 5000, "-1", "x", "²"])
+def test_numbers_that_are_none_are_no_fault_of_the_console(
+    number: str, owner: Client, world: World
+) -> None:
+    address = reverse("web:network", args=[world.space.pk])
+
+    assert owner.get(address, {"restore": number}).status_code == 200
+    assert submit(owner, world, "over", number, allow=["a.example"])[0] == 302
+    assert submit(owner, world, "remove-row", f"allow:{number}", number=2)[0] == 200
+    assert submit(owner, world, "preview", number=number)[0] == 422
