@@ -21,6 +21,7 @@ from console.fleet.connection import Connection
 from console.fleet.inventory import Inventory, LiveSandbox
 from console.fleet.models import Backend, FormerAccount, Session, SessionState, Verification
 from console.fleet.runtime import Runtime
+from console.tenants.models import Space
 from sandboxes import registry
 from sandboxes.client import SandboxClient
 from sandboxes.errors import SandboxError
@@ -36,6 +37,7 @@ __all__ = [
     "clean",
     "end_sandboxes",
     "forget",
+    "forget_bindings",
     "hand_over",
     "leave",
     "left_there",
@@ -144,6 +146,26 @@ async def end_sandboxes(
                     left.append(item.sandbox_id)
                     problem = error.message
     return left, problem
+
+
+async def forget_bindings(*, backend: Backend, actor: Actor) -> int:
+    """Of an account that can't be emptied before it is left: no session may go on asking the new one for a
+    sandbox of the old, which may answer that this is forbidden, again and again. Returns how many."""
+    count = 0
+    spaces = [
+        key async for key in Space.objects.filter(backend=backend).values_list("pk", flat=True)
+    ]
+    async with Runtime() as runtime:
+        for space in spaces:
+            async for key in runtime.sessions.bound_sessions(tenant=backend.tenant_id, space=space):
+                count += await runtime.sessions.forget(
+                    key=key,
+                    backend=backend.pk,
+                    why=Why.ACCOUNT_LEFT,
+                    actor=actor.name,
+                    wait_s=_LOCK_WAIT_S,
+                )
+    return count
 
 
 async def _end(

@@ -141,10 +141,12 @@ async def _empty(backend: Backend, edit: _Edit, *, force: bool, end_sandboxes: b
         )
         if left and force:
             edit.left_behind, edit.unverifiable = left, problem
-            return
-    edit.unverifiable = await _require_nothing_live(
-        backend, force=force, what="be pointed elsewhere"
-    )
+    if not edit.left_behind:
+        edit.unverifiable = await _require_nothing_live(
+            backend, force=force, what="be pointed elsewhere"
+        )
+    if edit.unverifiable:
+        await accounts.forget_bindings(backend=backend, actor=edit.actor)
 
 
 async def rotate_credentials(

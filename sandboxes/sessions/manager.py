@@ -22,7 +22,7 @@ from sandboxes.sessions.introduce import Introduction, Make
 from sandboxes.sessions.keys import KeyNames, SessionKey
 from sandboxes.sessions.lease import TurnLease, TurnState
 from sandboxes.sessions.lock import Held, LockTiming, SessionLocks, Snapshot
-from sandboxes.sessions.operation import Operation, SessionExists
+from sandboxes.sessions.operation import Operation, SessionExists, Writes
 from sandboxes.sessions.resolve import Plan, Prepare, Resolution, Resolved
 from sandboxes.sessions.rollout import Rollout, StaleReport, mark_space_stale
 from sandboxes.sessions.scripts import Scripts
@@ -175,6 +175,36 @@ class SessionManager:
                 turn_ttl_ms=self._lease.ttl_ms,
             )
             return await _destroy(operation, why)
+
+    async def forget(
+        self,
+        *,
+        key: SessionKey,
+        backend: str,
+        why: Why,
+        actor: str = "",
+        wait_s: float | None = None,
+    ) -> bool:
+        """Forget the session's binding to a sandbox of this backend, which is not touched: for one that
+        nobody can reach any more. Idempotent; False if there was none."""
+        async with self._locks.hold(key, wait_s=wait_s) as held:
+            stored = held.snapshot.stored
+            if stored is None:
+                return False
+            binding = stored.parse(key)
+            if binding.backend != backend:
+                return False
+            writes = Writes(
+                held=held,
+                backend=backend,
+                cipher=self._cipher,
+                on_event=self._on_event,
+                actor=actor,
+                turn_ttl_ms=self._lease.ttl_ms,
+            )
+            await writes.unbind(stored)
+            await writes.emit(EventKind.UNBOUND, why, binding.sandbox_id, binding=binding)
+            return True
 
     def exclusive(
         self, *, key: SessionKey, wait_s: float | None = None

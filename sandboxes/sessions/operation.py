@@ -16,7 +16,7 @@ from sandboxes.sessions.keys import ownership_tags
 from sandboxes.sessions.lock import Held
 from sandboxes.types import ListFilter, SandboxInfo, SandboxState
 
-__all__ = ["Operation", "SessionDeleted", "SessionExists"]
+__all__ = ["Operation", "SessionDeleted", "SessionExists", "Writes"]
 
 log = logging.getLogger(__name__)
 
@@ -31,11 +31,10 @@ class SessionDeleted(NotFound):
 
 
 @dataclass(slots=True, kw_only=True)
-class Operation:
-    """One call under the session's lock."""
+class Writes:
+    """What is written of one session, under its lock: its binding and its history."""
 
     held: Held
-    client: SandboxClient
     backend: str
     cipher: Cipher
     on_event: OnEvent | None
@@ -69,48 +68,6 @@ class Operation:
                 await self.on_event(event)
         except Exception:
             log.exception("the %s of session %s could not be recorded", kind, self.held.key)
-
-    async def owned(self) -> list[SandboxInfo]:
-        """Every sandbox with this session's tags, oldest first. Internal if the provider returns
-        one that was not asked for: nothing in its answer can be trusted then."""
-        tags = ownership_tags(self.held.key, self.backend)
-        found: list[SandboxInfo] = []
-        async for info in self.client.list(ListFilter(metadata=tags)):
-            if any(info.metadata.get(tag) != value for tag, value in tags.items()):
-                raise Internal(
-                    "The backend listed a sandbox that does not carry the tags asked for; "
-                    "its filter can't be trusted, so nothing was claimed.",
-                    op="list",
-                    detail=f"sandbox {info.id}",
-                )
-            if info.id and info.state is not SandboxState.TERMINAL:
-                found.append(info)
-        return sorted(found, key=_oldest_first)
-
-    async def delete(self, sandbox_id: str) -> None:
-        """Already gone is success; any other error is raised, its outcome unknown."""
-        try:
-            await self.client.delete(sandbox_id)
-        except SandboxError as error:
-            if not error.gone:
-                raise
-
-    async def discard(self, sandbox_id: str, why: Why, failure: BaseException) -> None:
-        """Delete a sandbox of our own making that never was bound, and don't hide `failure`.
-
-        Outlives the caller's cancellation, but not the lock: then the next holder may have claimed it.
-        """
-        if self.held.lost:
-            return
-        try:
-            await self.held.complete(self._delete_and_tell(sandbox_id, why))
-        except SandboxError as error:
-            failure.add_note(f"Sandbox {sandbox_id} could not be deleted: {error}")
-            log.warning("sandbox %s is left to the reaper: %s", sandbox_id, error)
-
-    async def _delete_and_tell(self, sandbox_id: str, why: Why) -> None:
-        await self.delete(sandbox_id)
-        await self.emit(EventKind.DESTROYED, why, sandbox_id)
 
     async def bind(
         self, binding: Binding, token: str | None, *, guard_turn: bool
@@ -157,6 +114,55 @@ class Operation:
         await self.held.scripts.run(
             "mark_stale", [keys.binding, keys.stale], [binding.to_json(), stale.to_json()]
         )
+
+
+@dataclass(slots=True, kw_only=True)
+class Operation(Writes):
+    """One call under the session's lock, with the backend at hand."""
+
+    client: SandboxClient
+
+    async def owned(self) -> list[SandboxInfo]:
+        """Every sandbox with this session's tags, oldest first. Internal if the provider returns
+        one that was not asked for: nothing in its answer can be trusted then."""
+        tags = ownership_tags(self.held.key, self.backend)
+        found: list[SandboxInfo] = []
+        async for info in self.client.list(ListFilter(metadata=tags)):
+            if any(info.metadata.get(tag) != value for tag, value in tags.items()):
+                raise Internal(
+                    "The backend listed a sandbox that does not carry the tags asked for; "
+                    "its filter can't be trusted, so nothing was claimed.",
+                    op="list",
+                    detail=f"sandbox {info.id}",
+                )
+            if info.id and info.state is not SandboxState.TERMINAL:
+                found.append(info)
+        return sorted(found, key=_oldest_first)
+
+    async def delete(self, sandbox_id: str) -> None:
+        """Already gone is success; any other error is raised, its outcome unknown."""
+        try:
+            await self.client.delete(sandbox_id)
+        except SandboxError as error:
+            if not error.gone:
+                raise
+
+    async def discard(self, sandbox_id: str, why: Why, failure: BaseException) -> None:
+        """Delete a sandbox of our own making that never was bound, and don't hide `failure`.
+
+        Outlives the caller's cancellation, but not the lock: then the next holder may have claimed it.
+        """
+        if self.held.lost:
+            return
+        try:
+            await self.held.complete(self._delete_and_tell(sandbox_id, why))
+        except SandboxError as error:
+            failure.add_note(f"Sandbox {sandbox_id} could not be deleted: {error}")
+            log.warning("sandbox %s is left to the reaper: %s", sandbox_id, error)
+
+    async def _delete_and_tell(self, sandbox_id: str, why: Why) -> None:
+        await self.delete(sandbox_id)
+        await self.emit(EventKind.DESTROYED, why, sandbox_id)
 
 
 def _oldest_first(info: SandboxInfo) -> tuple[bool, float, str]:

@@ -20,7 +20,7 @@ from console.fleet.connection import read
 from console.fleet.models import Backend, FormerAccount, SessionState
 from console.fleet.runtime import Runtime
 from console.tenants.models import Space
-from sandboxes.errors import Unavailable
+from sandboxes.errors import Authentication, Unavailable
 from sandboxes.network import CLOSED
 from sandboxes.testing.simulated import SimulatedClient, SimulatedProvider
 from sandboxes.types import CreateRequest, TimeoutPolicy
@@ -258,6 +258,28 @@ def test_what_the_old_key_could_not_delete_is_tried_again(
     account.fail_next("delete", Unavailable("It is down."))
     assert not world.clean()
     assert world.former.problem == "It is down."
+    assert world.clean()
+    assert account.sandboxes == {}
+
+
+def test_no_session_stays_bound_to_an_account_that_could_not_be_emptied(
+    world: World, account: SimulatedProvider
+) -> None:
+    box = world.talk()
+    memory_backend.REVOKED.add(OLD_KEY)
+    world.rotate(account="two", force=True)
+    assert async_to_sync(history)(world.space)[-1] == ("unbound", "account_left")
+    assert async_to_sync(row_of)(world.space).state == SessionState.LOST
+
+    # As a provider may say of another account's sandbox: it would keep a binding for ever.
+    async def forbidden(op: str, phase: str, sandbox_id: str) -> None:
+        if sandbox_id == box:
+            raise Authentication("That is another team's.")
+
+    memory_backend.account("two").intercept = forbidden
+    assert world.talk() in memory_backend.account("two").sandboxes
+    assert box in account.sandboxes
+    memory_backend.REVOKED.clear()
     assert world.clean()
     assert account.sandboxes == {}
 
