@@ -58,27 +58,21 @@ class GatewaySandbox(models.Model):
     def guarded(self) -> bool:
         return bool(self.secrets.get("guarded"))
 
-    def secrets_by(self, answer: Mapping[str, Any]) -> dict[str, Any]:
-        """The secrets after this answer of the backend. What it did not tell stays as it is."""
+    def secrets_by(self, answer: Mapping[str, Any], *, told_all: bool = True) -> dict[str, Any]:
+        """The secrets after this answer of the backend; what it did not tell stays as it is. Create, connect and
+        resume tell the access token if there is one (`told_all`); a detail may leave it out."""
         told = answer.get("envdAccessToken")
-        found = {
-            "access": told or self.access_token or new_token(),
-            "guarded": self.guarded if told is None and self.access_token else not told,
-        }
+        found = {"access": told or self.access_token, "guarded": self.guarded and not told}
+        if not found["access"] and told_all:
+            found = {"access": secrets.token_hex(20), "guarded": True}
         if traffic := answer.get("trafficAccessToken") or self.traffic_token:
             found["traffic"] = traffic
         return found
 
     def opened(self, answer: Mapping[str, Any]) -> dict[str, Any]:
-        """The backend's answer with the tokens that its client needs."""
-        if not self.guarded:
-            return dict(answer)
-        tokens = {"envdAccessToken": self.access_token, "trafficAccessToken": self.traffic_token}
-        return {**answer, **tokens}
-
-
-def new_token() -> str:
-    return secrets.token_hex(20)
+        """The backend's answer with the tokens that its client needs, where it leaves them out."""
+        kept = {"envdAccessToken": self.access_token, "trafficAccessToken": self.traffic_token}
+        return {**{name: token for name, token in kept.items() if token}, **answer}
 
 
 class GatewaySnapshot(models.Model):

@@ -51,7 +51,7 @@ async def find_place(sandbox_id: str) -> Place | None:
         return place
     async with Database():
         row = await GatewaySandbox.objects.filter(pk=sandbox_id).afirst()
-    if row is None:
+    if row is None or not row.access_token:
         return None
     place = Place(
         Sandbox(
@@ -74,7 +74,7 @@ async def signers() -> list[tuple[str, str]]:
     async with Database():
         rows = GatewaySandbox.objects.order_by("-created_at")[:_MOST_PLACES]
         ids = [pk async for pk in rows.values_list("pk", flat=True)]
-        new = [pk for pk in ids if pk not in _tokens]
+        new = [pk for pk in ids if not _tokens.get(pk)]
         async for row in GatewaySandbox.objects.filter(pk__in=new):
             _tokens[row.pk] = row.access_token
     while len(_tokens) > _MOST_PLACES:

@@ -90,7 +90,8 @@ async def _discover(caller: Caller, sandbox_id: str) -> tuple[Owned, Mapping[str
         raise _missing(sandbox_id)
     key = session_key(caller.space, metadata[TAG_SESSION])
     traffic = await caller.runtime.sessions.traffic_token(key=key)
-    row = await register(caller, caller.space.backend, {"trafficAccessToken": traffic, **detail})
+    told = {"trafficAccessToken": traffic, **detail}
+    row = await register(caller, caller.space.backend, told, told_all=False)
     return Owned(row=row, client=caller.client), detail
 
 
@@ -100,8 +101,10 @@ async def register(
     answer: Mapping[str, Any],
     request_key: str = "",
     request_digest: str = "",
+    *,
+    told_all: bool = True,
 ) -> GatewaySandbox:
-    """Remember where this sandbox is, and what opens it. Idempotent. Internal if its id is another one's
+    """Remember where this sandbox is, and what opens it (`GatewaySandbox.secrets_by`). Idempotent. Internal if its id is another one's
     already."""
     sandbox_id = str(answer["sandboxID"])
     domain = str(answer.get("domain") or "")
@@ -109,7 +112,7 @@ async def register(
         pk=sandbox_id,
         defaults={
             "domain": domain,
-            "secrets": GatewaySandbox().secrets_by(answer),
+            "secrets": GatewaySandbox().secrets_by(answer, told_all=told_all),
             "space": caller.space,
             "backend": backend,
             "request_key": request_key,
@@ -122,7 +125,7 @@ async def register(
             "backend's operator.",
             detail=f"sandbox {sandbox_id} of backend {backend.pk} is known at {row.backend_id}",
         )
-    known = row.secrets if created else row.secrets_by(answer)
+    known = row.secrets if created else row.secrets_by(answer, told_all=told_all)
     if (row.domain, row.secrets) != (domain, known):
         row.domain, row.secrets = domain, known
         await row.asave(update_fields=["domain", "secrets"])

@@ -196,6 +196,10 @@ def test_both_versions_and_what_is_made_elsewhere(console: Server) -> None:
         )
         assert resolved.status_code == 200, resolved.text
         [theirs] = http.get("/v2/sandboxes").json()
+        assert http.get(f"/sandboxes/{theirs['sandboxID']}").status_code == 200
+        # Known, but opened by no client yet: nothing on the data plane is let through.
+        unopened = {"E2b-Sandbox-Id": theirs["sandboxID"], "E2b-Sandbox-Port": "49983"}
+        assert http.get("/health", headers=unopened).status_code == 502
         there = http.post(f"/v2/sandboxes/{theirs['sandboxID']}/connect").json()
         assert there["envdAccessToken"]
         assert there["trafficAccessToken"]

@@ -109,7 +109,9 @@ def test_the_same_idempotency_key_gives_the_same_sandbox(http: httpx.Client) -> 
     again = http.post("/v2/sandboxes", json=body, headers=key)
     assert again.status_code == 201
     assert again.json()["sandboxID"] == first["sandboxID"]
-    assert again.json()["envdAccessToken"] == first["envdAccessToken"]
+    for token in ("envdAccessToken", "trafficAccessToken"):
+        assert first[token]
+        assert again.json()[token] == first[token]
     other = http.post("/v2/sandboxes", json={**body, "timeout": 61}, headers=key)
     assert other.status_code == 409
     assert http.delete(f"/sandboxes/{first['sandboxID']}").status_code == 204
