@@ -29,6 +29,7 @@ const encoder = new TextEncoder();
 let terminal, fit, socket;
 let waiting = true; // for Enter
 let attempts = 0;
+let hasShell = false;
 let unacknowledged = 0;
 
 /**
@@ -126,6 +127,7 @@ function connect({ again = false } = {}) {
   unacknowledged = 0;
   if (!again) {
     attempts = 0;
+    hasShell = false;
     say(words.connecting);
   }
   const address = new URL(root.dataset.socket, location.href);
@@ -133,25 +135,26 @@ function connect({ again = false } = {}) {
   address.search = new URLSearchParams({ cols: terminal.cols, rows: terminal.rows, ...(again && { again: 1 }) });
   const line = (socket = new WebSocket(address));
   line.binaryType = "arraybuffer";
-  let met = again;
   line.addEventListener("message", ({ data }) => {
     if (typeof data !== "string") return draw(line, data);
     const told = JSON.parse(data);
-    met = true;
     if (told.what === "end") ended(told);
     else heard(told);
   });
   line.addEventListener("close", () => {
-    if (line !== socket || waiting) return;
-    // What never answered has nothing to come back to.
-    if (met && attempts < DELAYS_MS.length) {
-      say(words.lost);
-      setTimeout(() => connect({ again: true }), DELAYS_MS[attempts++]);
-    } else {
+    if (line === socket && !waiting && !comeBack()) {
       waiting = true;
       tell(words.unreachable);
     }
   });
+}
+
+/** Lay the line again in a moment, if there is a shell to come back to and it was not tried too often. */
+function comeBack() {
+  if (!hasShell || attempts >= DELAYS_MS.length) return false;
+  say(words.lost);
+  setTimeout(() => connect({ again: true }), DELAYS_MS[attempts++]);
+  return true;
 }
 
 /** What was drawn is acknowledged; the other end sends no more than so much ahead of that. */
@@ -167,15 +170,18 @@ function draw(line, data) {
 function heard({ what, same, left_s: left }) {
   if (what === "open") {
     attempts = 0;
+    hasShell = true;
     say(same ? words.same : words.open);
     wish({ size: [terminal.cols, terminal.rows] });
   } else say((words[what] ?? "").replace("{left}", left));
 }
 
 function ended({ why, text, code }) {
+  const line = socket;
+  socket = undefined;
+  line.close();
+  if (why === "broken" && comeBack()) return;
   waiting = why !== "denied";
-  socket.close();
-  if (why === "denied") socket = undefined;
   if (why === "exit" && code === null) why = "exit_unknown";
   tell([text, words[why].replace("{code}", code)].filter(Boolean).join(" "));
 }

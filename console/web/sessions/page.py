@@ -173,4 +173,5 @@ def terminal_words(idle_timeout_s: int) -> dict[str, str]:
         ),
         "denied": _("You are signed out, or may no longer run things here. Load the page anew."),
         "error": _("Press Enter to try again."),
+        "broken": _("Press Enter to try again."),
     }

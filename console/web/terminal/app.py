@@ -29,7 +29,7 @@ from console.web.terminal import shells
 from console.web.terminal.line import Line, LineClosed, sane
 from console.web.terminal.shells import Over, Paused, Shell
 from console.web.terminal.visitors import Visitor, is_same_origin, language_of, visitor
-from sandboxes.errors import Conflict, SandboxError
+from sandboxes.errors import Conflict, SandboxError, TimedOut, Unavailable
 from sandboxes.types import SandboxState
 from sandboxes.wire.server.asgi import refuse
 
@@ -52,7 +52,8 @@ def is_terminal(scope: Scope) -> bool:
 
 
 class Ending(Exception):
-    """Why a line ends, as the page is told: `why` is exit, over, idle, paused, gone, denied or error."""
+    """Why a line ends, as the page is told: `why` is exit, over, idle, paused, gone, denied, error, or broken,
+    which may mend by itself."""
 
     def __init__(self, why: str, *, text: str = "", code: int | None = None) -> None:
         super().__init__(why)
@@ -246,7 +247,8 @@ def _ending_of(error: SandboxError) -> Ending:
         return Ending("gone")
     if isinstance(error, Conflict) and error.op == "terminal":
         return Ending("paused")
-    return Ending("error", text=error.message)
+    broken = isinstance(error, TimedOut | Unavailable)
+    return Ending("broken" if broken else "error", text=error.message)
 
 
 def _refusal(text: str, status: int) -> PlainTextResponse:

@@ -21,6 +21,7 @@ from console.fleet.runtime import close_shared_runtime, shared_runtime
 from console.tenants.models import Membership, Role, Space, User
 from console.web.terminal import app as terminals
 from tests.console.fleet.loop import ALICE, in_loop, resolve, row_of
+from tests.sandboxes.daemon import Daemon
 
 pytestmark = pytest.mark.sandbox
 
@@ -302,4 +303,22 @@ async def test_a_paste_that_is_too_long_is_refused_and_the_shell_goes_on(
         await page.until_told("too_much")
         page.type("echo on-$((1 + 1))\r")
         await page.until_shown("on-2")
+        await page.leave()
+
+
+@in_loop
+async def test_a_line_breaks_with_the_daemon_and_a_new_shell_is_had_after(
+    real_space: Space, sandboxd: Daemon
+) -> None:
+    async with a_desk(real_space) as desk:
+        page = await desk.page()
+        await page.until_told("open")
+        sandbox_id = (await row_of(real_space)).sandbox_id
+        await asyncio.to_thread(sandboxd.crash)
+        assert (await page.ended())["why"] == "broken"
+        await asyncio.to_thread(sandboxd.run)
+        assert (await (await desk.page(again=1)).ended())["why"] == "over"
+        page = await desk.page()
+        assert (await page.until_told("open"))["same"] is False
+        assert (await row_of(real_space)).sandbox_id == sandbox_id
         await page.leave()
