@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import operator
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import date, datetime, time, timedelta
 from functools import reduce
 from typing import Any
 
@@ -15,6 +15,7 @@ import django_filters
 from django import forms
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db.models import Q, QuerySet
+from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from console.fleet.models import Backend
@@ -60,6 +61,7 @@ class ListFilter(django_filters.FilterSet):
 
     def __init__(self, rows: Rows, *, request: ConsoleRequest, space: Space | None = None) -> None:
         super().__init__(request.GET, queryset=rows, request=request)
+        self.rows = rows
         if space is not None:
             self.filters.pop("space", None)
 
@@ -122,7 +124,7 @@ class ChoiceFilter(django_filters.ChoiceFilter):
 
 
 class _DayFilter(django_filters.DateFilter):
-    """Days are those of UTC, as the times in exports are."""
+    """Days are those of the reader's zone, as the times on pages are."""
 
     def __init__(self, *, field_name: str, label: Any) -> None:
         super().__init__(
@@ -185,4 +187,4 @@ def backends_of(principal: Principal) -> QuerySet[Backend]:
 
 
 def _midnight(day: date) -> datetime:
-    return datetime.combine(day, time.min, tzinfo=UTC)
+    return datetime.combine(day, time.min, tzinfo=timezone.get_current_timezone())

@@ -120,7 +120,7 @@ class Listing:
         return self.matching.prefetch_related(None).values_list("pk", flat=True)
 
     def _fetched(self, keys: list[Any]) -> list[Any]:
-        found = self.filter.queryset.in_bulk(keys)
+        found = self.filter.rows.in_bulk(keys)
         return [found[key] for key in keys if key in found]
 
     @property

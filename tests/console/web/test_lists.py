@@ -142,6 +142,18 @@ def test_sessions_are_filtered_by_what_people_look_for(world: World, admin: Clie
     assert shown(f"?used_before={long_ago.date()}") == {"old-paused"}, "the day itself is in"
 
 
+def test_days_are_those_of_the_reader(world: World, admin: Client) -> None:
+    late = datetime(2026, 3, 1, 23, 30, tzinfo=UTC)
+    Session.objects.update(used_at=late)
+    url = address("sessions", world, "?used_since=2026-03-02")
+    assert session_ids(admin.get(url).content.decode()) == []
+
+    world.people["admin"].time_zone = "Asia/Shanghai"
+    world.people["admin"].save()
+
+    assert session_ids(admin.get(url).content.decode()) == ["talk-1"]
+
+
 def test_sessions_are_filtered_by_what_a_new_one_would_be(world: World, admin: Client) -> None:
     first = NetworkPolicyRevision.objects.get(space=world.space)
     second = NetworkPolicyRevision.objects.create(space=world.space, number=2)
