@@ -235,6 +235,10 @@ class Session:
         staged = self._call("POST", "/inputs", files={"files": (name, content)})
         return str(staged[0]["path"])
 
+    def unstage(self, name: str) -> None:
+        """Take a file back, from this sandbox and every later one."""
+        self._call("DELETE", "/inputs", params={"path": name})
+
     def outputs(self) -> list[dict[str, Any]]:
         """Files that skills made, as `path` and `size_bytes`."""
         entries = self._call("GET", "/outputs")["entries"]
@@ -256,7 +260,7 @@ class Session:
                 target.write(chunk)
 
     def destroy(self) -> bool:
-        """Delete the sandbox with its files. False if there was none."""
+        """End the session: its sandbox goes with its files. False if there was none."""
         return bool(self._call("DELETE", "")["destroyed"])
 
     def _call(self, method: str, path: str, **options: Any) -> Any:

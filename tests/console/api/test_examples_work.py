@@ -49,6 +49,8 @@ def test_the_example_client_does_a_whole_turn(console: Server, example: ModuleTy
             assert session.read("output/hello.txt").decode() == "hello Ada 你"
             session.write("a/b.bin", (b"x" * 1000 for _ in range(3)))
             assert len(session.read("a/b.bin")) == 3000
+            session.unstage("in.txt")
+            assert not session.exec(["test", "-e", "input/in.txt"]).ok
             packed = io.BytesIO()
             session.download_outputs(packed)
             assert zipfile.ZipFile(packed).namelist() == ["hello.txt"]
