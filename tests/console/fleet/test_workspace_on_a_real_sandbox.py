@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from redis import Redis as BlockingRedis
 
-from console.fleet import artifacts, attachments, sessions
+from console.fleet import artifacts, sessions
 from console.fleet.models import Attachment, Session
 from console.fleet.runtime import Runtime
 from console.fleet.workspace import (
@@ -29,7 +29,7 @@ from console.tenants.models import Space
 from sandboxes.errors import InvalidRequest, NotFound
 from sandboxes.sessions import Outcome, Rollout
 from sandboxes.types import ExecRequest, ExecResult, FileType
-from tests.console.fleet.loop import ALICE, in_loop, resolve, row_of
+from tests.console.fleet.loop import ALICE, in_loop, resolve
 
 pytestmark = pytest.mark.sandbox
 
@@ -65,14 +65,13 @@ class Live:
             return b"".join([chunk async for chunk in chunks])
 
     async def stage(self, name: str, data: bytes) -> Attachment:
-        row = await row_of(self.space)
-        return await attachments.stage(
-            client=self.client,
-            sandbox=self.sandbox,
-            session=row,
+        return await sessions.stage(
+            runtime=self.runtime,
+            space=self.space,
+            session_id="talk",
             name=name,
             data=_chunks(data),
-            actor="alice",
+            actor=ALICE,
         )
 
     async def archive(self) -> zipfile.ZipFile:
@@ -274,11 +273,12 @@ async def test_a_destroyed_session_leaves_no_attachment(real_space: Space, media
     async with Live(real_space) as live:
         await live.stage("a.txt", b"a")
         await live.stage("b.txt", b"b")
-        await attachments.forget(
-            client=live.client,
-            sandbox=live.sandbox,
-            session=await row_of(real_space),
+        await sessions.unstage(
+            runtime=live.runtime,
+            space=real_space,
+            session_id="talk",
             name="a.txt",
+            actor=ALICE,
         )
         assert [e.name for e in await list_files(live.files, live.sandbox, "input")] == ["b.txt"]
         session = (await Session.objects.aget()).pk
