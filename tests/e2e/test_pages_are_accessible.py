@@ -3,6 +3,7 @@ on a phone. A page without a place here fails."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -44,8 +45,13 @@ WITH_QUERY = {
 
 @pytest.fixture
 def page(product: Product, browser: Browser) -> Iterator[Page]:
-    """Of the admin, and free to meet pages that are refusals."""
-    context = browser.new_context(base_url=product.url, viewport=DESKTOP)  # type: ignore[arg-type]
+    """Of the admin, and free to meet pages that are refusals. Colours change at once, or axe would see
+    them halfway."""
+    context = browser.new_context(
+        base_url=product.url,
+        viewport=DESKTOP,  # type: ignore[arg-type]
+        reduced_motion="reduce",
+    )
     page = context.new_page()
     steps.sign_in(page, *product.login)
     yield page
@@ -161,6 +167,7 @@ def test_every_page_of_the_routes(page: Page, tmp_path: Path) -> None:
         judge.look(page, route)
 
     assert len(judge.pages) > 40
+    print(json.dumps(judge.problems, indent=1))
     assert judge.problems == {}
 
 
@@ -188,16 +195,21 @@ def a_refusal(page: Page) -> None:
     page.get_by_text("load the page again").wait_for()
 
 
+def preset(page: Page, name: str) -> None:
+    page.get_by_role("button", name=name, exact=True).click()
+    page.get_by_role("button", name=name, exact=True, pressed=True).wait_for()
+
+
 def bad_entries(page: Page) -> None:
     steps.open_space(page, "First space", "Network")
-    page.get_by_role("button", name="Registries only").click()
+    preset(page, "Registries only")
     page.get_by_label("Deny, entry 1").fill("nodots 10.0.0.0/8")
     page.get_by_text("only IPv4 addresses").wait_for()
 
 
 def a_diff_and_a_tested_host(page: Page) -> None:
     steps.open_space(page, "First space", "Network")
-    page.get_by_role("button", name="Closed").click()
+    preset(page, "Closed")
     page.get_by_label("Allow, entry 1").fill("10.1.2.3, example.org")
     page.get_by_text("opens private addresses").wait_for()
     page.get_by_label("Host, address or URL").fill("example.org")
@@ -213,7 +225,7 @@ def two_editors(page: Page) -> None:
     other.get_by_role("button", name="Save as a new revision").click()
     other.get_by_text("holds for every new sandbox").wait_for()
     other.close()
-    page.get_by_role("button", name="Closed").click()
+    preset(page, "Closed")
     page.get_by_role("button", name="Put my changes on top").wait_for()
 
 
@@ -270,4 +282,5 @@ def test_what_pages_say_when_something_is_wrong(
 
     judge.look(page, get_there.__name__)
 
+    print(json.dumps(judge.problems, indent=1))
     assert judge.problems == {}
