@@ -244,17 +244,22 @@ def operation(
         RETRY_AFTER,
         *(_quota_fields(status) if limited else ()),
     ]
-    if idempotent and 409 not in answers:
-        answers[409] = OpenApiResponse(FailureSerializer, description=_MEANING[409])
-    described: Callable[[F], F] = extend_schema(
-        operation_id=operation_id,
-        summary=summary,
-        description=description,
-        tags=[tag],
-        request=request,
-        responses=answers,
-        parameters=extra,
-    )
+
+    def described(method: F) -> F:
+        if method.__name__ != "get" and 409 not in answers:
+            # A repeated call that still runs, a space that is being deleted.
+            answers[409] = OpenApiResponse(FailureSerializer, description=_MEANING[409])
+        with_schema: F = extend_schema(
+            operation_id=operation_id,
+            summary=summary,
+            description=description,
+            tags=[tag],
+            request=request,
+            responses=answers,
+            parameters=extra,
+        )(method)
+        return with_schema
+
     return described
 
 
