@@ -11,6 +11,7 @@ from __future__ import annotations
 import enum
 import json
 import struct
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -29,6 +30,7 @@ __all__ = [
     "encode_frame",
     "encode_json",
     "encode_message",
+    "gunzip",
 ]
 
 UNARY_CONTENT_TYPE = "application/json"
@@ -136,10 +138,13 @@ def encode_json(message: Mapping[str, Any]) -> bytes:
 
 class FrameDecoder:
     """Feed it bytes as they come; it yields whole frames and keeps the rest. `decode` reads a message and
-    raises ConnectError for what is none."""
+    raises ConnectError for what is none; frames may be compressed if they are said to be `gzipped`."""
 
-    def __init__(self, decode: Callable[[bytes], dict[str, Any]] | None = None) -> None:
+    def __init__(
+        self, decode: Callable[[bytes], dict[str, Any]] | None = None, *, gzipped: bool = False
+    ) -> None:
         self._decode = decode or decode_json
+        self._gzipped = gzipped
         self._buffer = bytearray()
 
     @property
@@ -152,7 +157,7 @@ class FrameDecoder:
         self._buffer += data
         while len(self._buffer) >= _HEADER.size:
             flags, length = _HEADER.unpack_from(self._buffer)
-            if flags & _COMPRESSED:
+            if flags & _COMPRESSED and not self._gzipped:
                 raise ConnectError(Code.UNIMPLEMENTED, "compressed frames are not supported")
             if length > _MAX_MESSAGE:
                 raise ConnectError(
@@ -163,8 +168,24 @@ class FrameDecoder:
                 return
             body = bytes(self._buffer[_HEADER.size : end])
             del self._buffer[:end]
+            if flags & _COMPRESSED:
+                body = gunzip(body)
             last = bool(flags & _END_STREAM)
             yield Frame(decode_json(body) if last else self._decode(body), last)
+
+
+def gunzip(body: bytes) -> bytes:
+    """ConnectError for what is no gzip, or would be too large."""
+    unpacking = zlib.decompressobj(wbits=31)
+    try:
+        unpacked = unpacking.decompress(body, _MAX_MESSAGE)
+    except zlib.error:
+        raise ConnectError(Code.INVALID_ARGUMENT, "a message is not valid gzip") from None
+    if unpacking.unconsumed_tail:
+        raise ConnectError(Code.RESOURCE_EXHAUSTED, "a message is too large when it is unpacked")
+    if not unpacking.eof:
+        raise ConnectError(Code.INVALID_ARGUMENT, "a message is cut short")
+    return unpacked
 
 
 def decode_json(body: bytes) -> dict[str, Any]:

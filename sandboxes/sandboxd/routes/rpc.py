@@ -3,7 +3,8 @@
 Facts: a stream's status is always 200 once its content type is right; errors travel in its last
 frame. The request body is read to its end before the answer ends, or the client would see a reset
 connection instead of the last frame. A client that goes away ends its stream and nothing else.
-Messages are JSON or protobuf, as the client's content type says; handlers see their JSON form.
+Messages are JSON or protobuf, as the client's content type says, and may come compressed; handlers see
+their JSON form.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from sandboxes.wire.connect import (
     encode_end,
     encode_frame,
     encode_json,
+    gunzip,
 )
 from sandboxes.wire.encoding import decode_user_selector
 from sandboxes.wire.server.asgi import body_chunks
@@ -107,6 +109,11 @@ class Codec:
     content_type: str
     decode: Callable[[bytes], dict[str, Any]]
     encode: Callable[[Mapping[str, Any]], bytes]
+    gzipped: bool
+    """Answers are never compressed, which a client has to take."""
+
+    def decoder(self) -> FrameDecoder:
+        return FrameDecoder(self.decode, gzipped=self.gzipped)
 
     def frame(self, message: Mapping[str, Any]) -> bytes:
         return encode_frame(self.encode(message))
@@ -125,10 +132,15 @@ class Codec:
         }
 
 
-def _codec(path: str, content_type: str, *, unary: bool) -> Codec | None:
+def _codec(path: str, headers: Headers, *, unary: bool) -> Codec | None:
     """None for a form that is not spoken here."""
+    content_type = headers.get("content-type", "").partition(";")[0].strip().lower()
+    encoding = headers.get("content-encoding" if unary else "connect-content-encoding", "identity")
+    if encoding not in ("identity", "gzip"):
+        return None
+    gzipped = encoding == "gzip"
     if content_type == (UNARY_CONTENT_TYPE if unary else STREAM_CONTENT_TYPE):
-        return Codec(content_type, decode_json, encode_json)
+        return Codec(content_type, decode_json, encode_json, gzipped)
     if content_type != (PROTO_UNARY_CONTENT_TYPE if unary else PROTO_STREAM_CONTENT_TYPE):
         return None
     request, reply = proto.METHODS[path]
@@ -141,7 +153,7 @@ def _codec(path: str, content_type: str, *, unary: bool) -> Codec | None:
                 Code.INVALID_ARGUMENT, f"a message is not valid protobuf: {error}"
             ) from None
 
-    return Codec(content_type, decode, lambda message: proto.encode(reply, message))
+    return Codec(content_type, decode, lambda message: proto.encode(reply, message), gzipped)
 
 
 async def serve(
@@ -153,15 +165,14 @@ async def serve(
 ) -> None:
     call = Call(live, Headers(scope=scope))
     unary = isinstance(method, Unary)
-    sent = call.headers.get("content-type", "").partition(";")[0].strip().lower()
-    codec = _codec(scope["path"], sent, unary=unary)
+    codec = _codec(scope["path"], call.headers, unary=unary)
     if codec is None:
         spoken = (
             (UNARY_CONTENT_TYPE, PROTO_UNARY_CONTENT_TYPE)
             if unary
             else (STREAM_CONTENT_TYPE, PROTO_STREAM_CONTENT_TYPE)
         )
-        headers = {"Accept-Post": ", ".join(spoken)}
+        headers = {"Accept-Post": ", ".join(spoken), "Accept-Encoding": "gzip"}
         await Response(status_code=415, headers=headers)(scope, receive, send)
     elif isinstance(method, Unary):
         response = await _unary(method, call, codec, receive)
@@ -175,6 +186,8 @@ async def serve(
 async def _unary(method: Unary, call: Call, codec: Codec, receive: Receive) -> Response:
     try:
         body = await _read_all(receive)
+        if codec.gzipped and body:
+            body = gunzip(body)
         message = codec.decode(body) if body else {}
         reply = codec.encode(await method.handle(call, message))
         return Response(reply, media_type=codec.content_type)
@@ -248,7 +261,7 @@ async def _client_stream(
 
 
 async def _frames(codec: Codec, receive: Receive) -> AsyncIterator[Mapping[str, Any]]:
-    decoder = FrameDecoder(codec.decode)
+    decoder = codec.decoder()
     async for data in body_chunks(receive):
         for frame in decoder.feed(data):
             if not frame.end:
@@ -259,7 +272,7 @@ async def _frames(codec: Codec, receive: Receive) -> AsyncIterator[Mapping[str, 
 
 async def _read_single_frame(codec: Codec, receive: Receive) -> Mapping[str, Any]:
     body = await _read_all(receive)
-    frames = [frame for frame in FrameDecoder(codec.decode).feed(body) if not frame.end]
+    frames = [frame for frame in codec.decoder().feed(body) if not frame.end]
     if len(frames) != 1:
         raise ConnectError(
             Code.INVALID_ARGUMENT, f"expected one message in the request, got {len(frames)}"

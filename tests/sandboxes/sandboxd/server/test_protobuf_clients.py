@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -111,6 +112,22 @@ async def test_files_and_watches(url: str, headers: dict[str, str]) -> None:
     assert {"d", "seen"} <= {entry.name for entry in listed.entries}
 
 
+async def test_compressed_messages(url: str, headers: dict[str, str]) -> None:
+    """As a client for Python sends them if it is not told otherwise."""
+    processes = ProcessClient(url)
+    config = ps.ProcessConfig(cmd="/bin/echo", args=["x" * 10_000])
+    output = b""
+    async for reply in processes.start(
+        ps.StartRequest(process=config, stdin=False), headers=headers
+    ):
+        event: Any = reply.event.event  # type: ignore[union-attr]
+        if event.field == "data":
+            output += event.value.output.value
+    assert output == b"x" * 10_000 + b"\n"
+    listed = await FilesystemClient(url).list_dir(fs.ListDirRequest(path="/"), headers=headers)
+    assert "etc" in [entry.name for entry in listed.entries]
+
+
 async def test_what_is_no_message_is_refused(url: str, headers: dict[str, str]) -> None:
     async with httpx.AsyncClient(base_url=url, headers=headers) as http:
         broken = await http.post(
@@ -119,6 +136,19 @@ async def test_what_is_no_message_is_refused(url: str, headers: dict[str, str]) 
             headers={"Content-Type": "application/proto"},
         )
         assert (broken.status_code, broken.json()["code"]) == (400, "invalid_argument")
+        for content in (b"no gzip", gzip.compress(b"x" * 100)[:-8], gzip.compress(bytes(65 << 20))):
+            packed = await http.post(
+                "/filesystem.Filesystem/Stat",
+                content=content,
+                headers={"Content-Type": "application/proto", "Content-Encoding": "gzip"},
+            )
+            assert packed.status_code in (400, 429), content[:20]
+        brotli = await http.post(
+            "/filesystem.Filesystem/Stat",
+            content=b"",
+            headers={"Content-Type": "application/proto", "Content-Encoding": "br"},
+        )
+        assert brotli.status_code == 415
         unknown = await http.post(
             "/filesystem.Filesystem/Stat", content=b"", headers={"Content-Type": "text/plain"}
         )
