@@ -101,13 +101,18 @@ class Resolution(Operation):
         )
 
     async def _may_make(self) -> bool:
-        """Whether a new sandbox could be made now. Until it can, a stale one is better than none, and the turn
-        keeps its ticket."""
+        """Whether a new sandbox could be made now. Until it can, and as long as that can't be told, a stale one
+        is better than none, and the turn keeps its ticket."""
         self.held.restore_ticket = self.held.snapshot.turn.ticket
         try:
             await self.plan()
         except Conflict as error:
             log.info("session %s keeps its stale sandbox: %s", self.held.key, error)
+            return False
+        except SandboxError:
+            raise
+        except Exception:
+            log.exception("session %s keeps its stale sandbox", self.held.key)
             return False
         self.held.restore_ticket = False
         return True

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 from asgiref.sync import sync_to_async
+from django.db import OperationalError
 from redis import Redis as BlockingRedis
 
-from console.fleet import backends
+from console.fleet import backends, sessions
 from console.fleet.models import BackendClosed
 from console.fleet.policies import try_host
 from console.fleet.runtime import Runtime
@@ -66,3 +67,21 @@ async def test_a_session_keeps_its_sandbox_even_if_that_is_stale(
 
     assert rebuilt.sandbox.id != first.sandbox.id, "the turn still has its ticket"
     assert [sandbox.id for sandbox in account.live()] == [rebuilt.sandbox.id]
+
+
+@in_loop
+async def test_a_stale_sandbox_is_not_given_up_while_the_database_is_away(
+    space: Space, account: SimulatedProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Runtime() as runtime:
+        first = await resolve(runtime, space)
+        await runtime.sessions.mark_stale(tenant=space.tenant_id, space=space.pk, why="a release")
+
+        async def away(*_: object, **__: object) -> None:
+            raise OperationalError("the database is away")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(sessions, "sandbox_plan", away)
+            kept = await resolve(runtime, space)
+        assert (kept.sandbox.id, kept.resolved.stale) == (first.sandbox.id, True)
+        assert (await resolve(runtime, space)).sandbox.id != first.sandbox.id
