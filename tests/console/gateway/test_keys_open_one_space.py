@@ -144,6 +144,21 @@ def test_both_versions_of_create_and_connect(http: httpx.Client) -> None:
     assert http.delete(path).status_code == 404
 
 
+def test_the_switches_of_an_older_client_say_nothing(http: httpx.Client) -> None:
+    """They are on in every create of theirs, asked for or not; off is a wish."""
+    body = {"templateID": "base", "timeout": 60, "secure": True, "allow_internet_access": True}
+    made = http.post("/sandboxes", json={**body, "network": {"allowPublicTraffic": True}})
+    assert made.status_code == 201, made.text
+    assert made.json()["trafficAccessToken"]
+    path = f"/sandboxes/{made.json()['sandboxID']}"
+    assert http.get(path).json()["network"]["allowPublicTraffic"] is False
+    http.delete(path)
+    closed = http.post("/sandboxes", json={**body, "allow_internet_access": False})
+    path = f"/sandboxes/{closed.json()['sandboxID']}"
+    assert http.get(path).json()["allowInternetAccess"] is False
+    http.delete(path)
+
+
 def test_templates_have_names(http: httpx.Client) -> None:
     listed = http.get("/templates").json()
     assert listed
