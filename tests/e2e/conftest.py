@@ -13,7 +13,7 @@ from tests.e2e import steps
 from tests.sandboxes import daemon
 
 FAILED = pytest.StashKey[bool]()
-CUT_SHORT = ("htmx:afterRequest", "htmx:sendError")
+CUT_SHORT = ("htmx:afterRequest", "htmx:sendAbort", "htmx:sendError")
 """A click on a link ends the requests of the page that is left."""
 CHROMIUM_FLAGS = [
     "--no-sandbox",
