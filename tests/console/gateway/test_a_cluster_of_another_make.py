@@ -13,7 +13,9 @@ from e2b import PtySize, Sandbox, SandboxQuery, SandboxState
 
 from tests.console.api.server import Server, start
 from tests.console.gateway.conftest import DOMAIN
+from tests.console.gateway.replicas import manage
 from tests.console.gateway.test_official_sdk import eventually
+from tests.console.gateway.test_preview import APP, SIGN_IN
 from tests.sandboxes import daemon as daemons
 from tests.sandboxes.backends import fake_cube
 from tests.sandboxes.backends.fake_cube import FakeCube
@@ -214,3 +216,28 @@ def test_both_versions_and_what_is_made_elsewhere(console: Server) -> None:
         )
         assert answer.status_code == 200, answer.text
         httpx.delete(f"{console.url}{session}", headers=console.headers(), timeout=60)
+
+
+def test_a_member_looks_at_a_port(
+    sandbox: Sandbox, console: Server, daemon: daemons.Daemon, redis_socket: str
+) -> None:
+    """In the browser, with the traffic token that the console keeps."""
+    sandbox.files.write("app.py", APP)
+    sandbox.commands.run("python3 app.py", background=True)
+    wait = "for i in $(seq 100); do curl -s localhost:8300 && break; sleep 0.1; done"
+    assert sandbox.commands.run(wait).stdout
+    told = manage(
+        "shell",
+        "-c",
+        SIGN_IN.format(space=console.facts["space"], sandbox=sandbox.sandbox_id),
+        folder=console.log.parent,
+        redis_socket=redis_socket,
+        sandboxd_socket=str(daemon.socket),
+    )
+    known = dict(line.split()[1:] for line in told.splitlines() if line.startswith("cookie "))
+    cookies = {"session": known["operator"]}
+    with httpx.Client(base_url=console.url, cookies=cookies, follow_redirects=True) as browser:
+        page = browser.get(f"/sessions/{known['row']}/ports/8300/here")
+    assert page.status_code == 200
+    assert page.text.startswith("/here\n")
+    assert (sandbox.traffic_access_token or "") not in page.text
