@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections import deque
 from contextlib import suppress
 from typing import Any
 
@@ -24,6 +23,7 @@ MOST_UNSEEN_BYTES = 512 * 1024
 MOST_TYPED_BYTES = 1024 * 1024
 """Received, and not yet taken by the terminal. More is not taken from the page."""
 _WRITE_BYTES = 32 * 1024
+_LONGEST_WISH = 200
 _MAX_SIZE = 1000
 
 
@@ -35,7 +35,7 @@ class Line:
     def __init__(self, socket: WebSocket) -> None:
         self._socket = socket
         self._loop = asyncio.get_running_loop()
-        self._typed: deque[bytes] = deque()
+        self._typed: list[bytes] = []
         self._typed_bytes = 0
         self._something_typed = asyncio.Event()
         self._unseen_bytes = 0
@@ -68,7 +68,8 @@ class Line:
         while True:
             await self._something_typed.wait()
             while self._typed:
-                data = self._typed.popleft()
+                data = b"".join(self._typed)
+                self._typed.clear()
                 for start in range(0, len(data), _WRITE_BYTES):
                     # The shell may just have ended; that is told by what it shows.
                     with suppress(NotFound):
@@ -98,6 +99,8 @@ class Line:
 
     async def _obey(self, terminal: Terminal, text: str) -> None:
         """A page of our own sends nothing else; what another client makes up is passed over."""
+        if len(text) > _LONGEST_WISH:
+            return
         try:
             wish = json.loads(text)
         except ValueError:

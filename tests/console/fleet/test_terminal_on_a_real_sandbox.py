@@ -70,6 +70,11 @@ class Page:
             await self.next()
         return self.shown.decode(errors="replace")
 
+    async def until_prompt(self) -> None:
+        """What is typed earlier may be dropped with what was interrupted."""
+        while not self.shown.endswith(b"$ "):
+            await self.next()
+
     async def until_told(self, what: str) -> dict[str, Any]:
         while not any(told["what"] == what for told in self.told):
             await self.next()
@@ -155,8 +160,11 @@ async def test_it_is_the_user_s_shell_in_the_workspace(real_space: Space) -> Non
         page.wish(size=[100, 40])
         page.type("echo 你好-$(stty size)\r")
         await page.until_shown("你好-40 100")
-        page.type("sleep 300\r")
+        page.type("echo now-$((1 + 1)); sleep 300\r")
+        await page.until_shown("now-2")
         page.type("\x03")
+        await page.until_shown("^C")
+        await page.until_prompt()
         page.type("exit 4\r")
         assert (await page.ended()) | {"text": ""} == {
             "what": "end",
@@ -289,6 +297,20 @@ async def test_output_that_a_page_does_not_draw_waits_where_it_is(real_space: Sp
         page.wish(ack=len(page.shown))
         page.type("echo alive-$((1 + 1))\r")
         await page.until_shown("alive-2")
+        await page.leave()
+
+
+@in_loop
+async def test_nothing_that_is_made_up_ends_it(real_space: Space) -> None:
+    async with a_desk(real_space) as desk:
+        page = await desk.page(cols="x", rows="999999999")
+        await page.until_told("open")
+        for wish in ({"size": [0, -5]}, {"size": ["a"]}, {"ack": -1}, {"kill": "no"}, {}):
+            page.wish(**wish)
+        for text in ("[" * 100_000, "not json", "7"):
+            page._to_server.put_nowait({"type": "websocket.receive", "text": text})
+        page.type("echo on-$((1 + 1))-$(stty size)\r")
+        await page.until_shown("on-2-2 2")
         await page.leave()
 
 
