@@ -15,12 +15,7 @@ from console.gateway.caller import Caller, protocol_of
 from console.gateway.models import GatewaySandbox
 from console.gateway.tags import is_generated
 from sandboxes.client import ProtocolAccess, SandboxClient
-from sandboxes.errors import (
-    Internal,
-    NotFound,
-    SandboxError,
-    Unsupported,
-)
+from sandboxes.errors import Internal, NotFound, SandboxError, Unsupported
 from sandboxes.network import NetworkPolicy
 from sandboxes.sessions import TAG_BACKEND, TAG_SESSION
 
@@ -89,7 +84,7 @@ async def _discover(caller: Caller, sandbox_id: str) -> tuple[Owned, Mapping[str
     ):
         raise _missing(sandbox_id)
     key = session_key(caller.space, metadata[TAG_SESSION])
-    traffic = await caller.runtime.sessions.traffic_token(key=key)
+    traffic = await caller.runtime.sessions.traffic_token(key=key, sandbox_id=sandbox_id)
     told = {"trafficAccessToken": traffic, **detail}
     row = await register(caller, caller.space.backend, told, told_all=False)
     return Owned(row=row, client=caller.client), detail
@@ -104,8 +99,8 @@ async def register(
     *,
     told_all: bool = True,
 ) -> GatewaySandbox:
-    """Remember where this sandbox is, and what opens it (`GatewaySandbox.secrets_by`). Idempotent. Internal if its id is another one's
-    already."""
+    """Remember where this sandbox is, and what opens it (`told_all` as in `GatewaySandbox.secrets_by`).
+    Idempotent. Internal if its id is another one's already."""
     sandbox_id = str(answer["sandboxID"])
     domain = str(answer.get("domain") or "")
     row, created = await GatewaySandbox.objects.aget_or_create(

@@ -140,10 +140,13 @@ class SessionManager:
             return None
         return await connect_bound(client, binding, stored_token(self._cipher, stored))
 
-    async def traffic_token(self, *, key: SessionKey) -> str | None:
-        """Of the session's sandbox, as it is stored; None if it has none. Touches nothing."""
+    async def traffic_token(self, *, key: SessionKey, sandbox_id: str) -> str | None:
+        """Of this sandbox, as it is stored with the session; None if that has none, or another one. Touches
+        nothing."""
         stored = (await self._locks.look(key)).stored
-        return None if stored is None else stored_token(self._cipher, stored)
+        if stored is None or stored.parse(key).sandbox_id != sandbox_id:
+            return None
+        return stored_token(self._cipher, stored)
 
     async def state(self, *, key: SessionKey) -> Snapshot:
         """What Redis knows of the session: binding, stale mark and turn. Touches nothing."""
