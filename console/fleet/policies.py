@@ -12,6 +12,7 @@ from django.db.models import Count, Q, QuerySet
 from console.audit.services import Actor, record
 from console.fleet.models import Session, SessionState
 from console.fleet.runtime import Runtime
+from console.policies.hosts import host_of
 from console.policies.models import NetworkPolicyRevision
 from console.tenants.models import Space
 from sandboxes.errors import NotFound, SandboxError
@@ -151,9 +152,12 @@ def _record(
     )
 
 
-async def try_host(*, runtime: Runtime, space: Space, policy: NetworkPolicy, url: str) -> Trial:
-    """Start a sandbox with this policy, try the URL from inside, and delete it."""
+async def try_host(
+    *, runtime: Runtime, space: Space, policy: NetworkPolicy, target: str, actor: Actor
+) -> Trial:
+    """Start a sandbox with this policy, try the host, address or URL from inside, and delete it."""
     space.backend.require_open()
+    host = host_of(target)
     client = await runtime.client(space.backend)
     sandbox = await client.create(
         CreateRequest(
@@ -180,7 +184,7 @@ async def try_host(*, runtime: Runtime, space: Space, policy: NetworkPolicy, url
                     "--write-out",
                     "HTTP %{http_code} from %{remote_ip}",
                     "--",
-                    url,
+                    target if "://" in target else f"http://{target}",
                 ),
                 timeout_s=_WHOLE_S + _CONNECT_S,
             ),
@@ -190,4 +194,13 @@ async def try_host(*, runtime: Runtime, space: Space, policy: NetworkPolicy, url
         with contextlib.suppress(SandboxError):
             await client.delete(sandbox.id)
     text = (result.stdout if result.ok else result.stderr).decode(errors="replace").strip()
+    # The host alone: the rest of a URL may hold a secret.
+    await sync_to_async(record)(
+        actor=actor,
+        action="policy.try",
+        target=host,
+        tenant_id=space.tenant_id,
+        space_id=space.pk,
+        details={"reached": result.ok},
+    )
     return Trial(reached=result.ok, answer=text[:300])

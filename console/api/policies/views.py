@@ -197,12 +197,12 @@ class PolicyTest(SpaceView):
             self.principal.require(
                 Action.POLICY, tenant_id=self.space.tenant_id, space_id=self.space.pk
             )
-            text = wanted["host"]
             tried = await try_host(
                 runtime=shared_runtime(),
                 space=self.space,
                 policy=policy,
-                url=text if "://" in text else f"http://{text}",
+                target=wanted["host"],
+                actor=self.actor,
             )
             trial = {"reached": tried.reached, "answer": tried.answer}
         return answer(

@@ -9,6 +9,7 @@ from django.http import HttpResponse
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST
 
+from console.audit.services import Actor
 from console.fleet.policies import Trial, try_host
 from console.fleet.runtime import shared_runtime
 from console.policies.drafts import Draft
@@ -53,7 +54,7 @@ async def test_host(request: ConsoleRequest, space_id: str) -> HttpResponse:
             await sync_to_async(request.principal.require)(
                 Action.POLICY, tenant_id=space.tenant_id, space_id=space.pk
             )
-            context |= await _tried(space, policy, text, test)
+            context |= await _tried(request.principal.actor, space, policy, text, test)
     return await sync_to_async(_answer)(request, space, present, form, context)
 
 
@@ -82,10 +83,13 @@ def _rule(test: HostTest) -> str:
     return _("the deny entry %(entry)s") % {"entry": rule}
 
 
-async def _tried(space: Space, policy: NetworkPolicy, text: str, test: HostTest) -> dict[str, Any]:
-    url = text if "://" in text else f"http://{text}"
+async def _tried(
+    actor: Actor, space: Space, policy: NetworkPolicy, text: str, test: HostTest
+) -> dict[str, Any]:
     try:
-        trial = await try_host(runtime=shared_runtime(), space=space, policy=policy, url=url)
+        trial = await try_host(
+            runtime=shared_runtime(), space=space, policy=policy, target=text, actor=actor
+        )
     except SandboxError as error:
         return {"trial_problem": error.message}
     return {"trial": trial, "surprise": _surprise(trial, test)}

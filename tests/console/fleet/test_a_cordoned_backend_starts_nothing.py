@@ -38,7 +38,8 @@ async def test_a_new_session_is_refused_with_the_reason(
                 runtime=runtime,
                 space=space,
                 policy=NetworkPolicy(outbound=True, inbound=False),
-                url="http://example.com",
+                target="http://example.com",
+                actor=ALICE,
             )
     with pytest.raises(BackendClosed):
         await sync_to_async(request_build)(space=space, actor=ALICE, versions=[])
