@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
@@ -26,7 +25,6 @@ from tests.console.cast import World
 
 OVERVIEW = "/"
 MOST_QUERIES = 15
-MOST_CPU_S = 0.15
 MANY = 10_000
 
 
@@ -323,9 +321,7 @@ def crowded(world: World) -> World:
     return world
 
 
-def test_ten_thousand_sessions_cost_few_queries_and_little_time(
-    crowded: World, client: Client
-) -> None:
+def test_ten_thousand_sessions_cost_few_queries(crowded: World, client: Client) -> None:
     client.force_login(crowded.people["admin"])
     of_space = reverse("web:space", args=[Space.objects.get(slug="s-0").pk])
     for address, running in ((OVERVIEW, MANY // 4 + 1), (of_space, MANY // 20)):
@@ -334,11 +330,3 @@ def test_ten_thousand_sessions_cost_few_queries_and_little_time(
             response = client.get(address)
         assert response.context["dashboard"].sessions.active == running
         assert len(asked) <= MOST_QUERIES, "\n".join(query["sql"] for query in asked)
-        assert min(cpu_s(client, address) for _ in range(5)) < MOST_CPU_S
-
-
-def cpu_s(client: Client, address: str) -> float:
-    """Not by the clock: other work on the machine is none of the page's."""
-    began = time.process_time()
-    client.get(address)
-    return time.process_time() - began
