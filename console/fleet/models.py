@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from django.db import models
-from django.db.models import F, OuterRef, Q, Subquery, Value
+from django.db.models import Case, F, OuterRef, Q, Subquery, Value, When
 from django.db.models.functions import Coalesce
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
@@ -136,18 +136,23 @@ class SessionQuerySet(models.QuerySet["Session"]):
         return self.filter(created_by__startswith=f"{GATEWAY_ORIGIN},")
 
     def drifted(self, what: str) -> SessionQuerySet:
-        """Those whose sandbox is of another `release` than their space serves, was made or updated under an
-        older `policy`, `any` of the two, or `none`. Only sessions with a sandbox make sense of it."""
+        """Those whose sandbox is of another `release` than new ones of their space start from, was made or
+        updated under an older `policy`, `any` of the two, or `none`. Only of sessions with a sandbox.
+
+        A client of the gateway chose its own image and policy. That the account of a backend changed is
+        not seen here: fingerprints are of encrypted values.
+        """
         newest = NetworkPolicyRevision.objects.filter(space=OuterRef("space")).order_by("-number")
         compared = self.alias(
             has=Coalesce("release_id", Value("")),
-            serves=Coalesce("space__current_release_id", Value("")),
-            tries=Coalesce("space__candidate_release_id", Value("none")),
+            serves=_startable("space__current_release"),
+            tries=_startable("space__candidate_release", otherwise="none"),
             made_under=Coalesce("policy__number", Value(0)),
             newest_policy=Subquery(newest.values("number")[:1]),
         )
-        other_release = ~Q(has=F("serves")) & ~Q(has=F("tries"))
-        older_policy = Q(made_under__lt=F("newest_policy"))
+        ours = ~Q(created_by__startswith=f"{GATEWAY_ORIGIN},")
+        other_release = ours & ~Q(has=F("serves")) & ~Q(has=F("tries"))
+        older_policy = ours & Q(made_under__lt=F("newest_policy"))
         return compared.filter(
             {
                 "release": other_release,
@@ -156,6 +161,23 @@ class SessionQuerySet(models.QuerySet["Session"]):
                 "none": ~(other_release | older_policy),
             }[what]
         )
+
+
+def _startable(release: str, *, otherwise: str = "") -> Case:
+    """The id of the release at this path of a session, if a sandbox can start from it."""
+    return Case(
+        When(
+            Q(
+                **{
+                    f"{release}__state__in": ["active", "superseded"],
+                    f"{release}__delete_requested_at": None,
+                    f"{release}__backend": F("space__backend"),
+                }
+            ),
+            then=F(f"{release}_id"),
+        ),
+        default=Value(otherwise),
+    )
 
 
 class Session(models.Model):

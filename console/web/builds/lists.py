@@ -21,11 +21,12 @@ from console.web.lists import (
     Owner,
     SearchFilter,
     SinceFilter,
+    SkillFilter,
     SpaceFilter,
     UntilFilter,
     others,
 )
-from console.web.lists.skills import SkillFilter, skill_names, skills_in_brief
+from console.web.lists.rows import skill_names, skills_in_brief
 from console.web.requests import ConsoleRequest
 from skills import services
 from skills.models import Build, BuildSkill, BuildState, BuildTrigger

@@ -27,7 +27,7 @@ from console.fleet.runtime import Runtime
 from console.tenants.access import Principal
 from console.tenants.models import User
 from console.web.bulk.registry import pages
-from console.web.lists import BulkAction, Job, ListPage
+from console.web.lists import BulkAction, Job, ListPage, Owner
 from console.web.models import BulkItem, BulkOutcome, BulkRun
 from sandboxes.errors import SandboxError
 
@@ -180,20 +180,26 @@ def _do(run: BulkRun, page: ListPage, action: BulkAction, items: Sequence[BulkIt
     with translation.override(run.language):
         async_to_sync(_do_all)(principal, page, action, items, rows)
     BulkItem.objects.bulk_update(items, ["outcome", "reason", "finished_at"])
-    undone = [
-        Line(
-            actor=principal.actor,
-            action=action.name,
-            target=item.label,
-            tenant_id=page.owner(rows[item.target]).tenant_id,
-            space_id=page.owner(rows[item.target]).space_id,
-            outcome=Outcome.FAILED,
-            details={"reason": item.reason},
-        )
-        for item in items
-        if item.outcome != BulkOutcome.DONE and item.target in rows
-    ]
-    record_all(undone)
+    record_all(
+        [
+            _undone(principal, action, page.owner(rows[item.target]), item)
+            for item in items
+            if item.outcome != BulkOutcome.DONE and item.target in rows
+        ]
+    )
+
+
+def _undone(principal: Principal, action: BulkAction, owner: Owner, item: BulkItem) -> Line:
+    may = principal.may(action.right, tenant_id=owner.tenant_id, space_id=owner.space_id)
+    return Line(
+        actor=principal.actor,
+        action=action.name,
+        target=item.label,
+        tenant_id=owner.tenant_id,
+        space_id=owner.space_id,
+        outcome=Outcome.FAILED if may else Outcome.DENIED,
+        details={"reason": item.reason},
+    )
 
 
 async def _do_all(

@@ -14,7 +14,7 @@ from typing import Any
 import django_filters
 from django import forms
 from django.core.validators import MaxValueValidator, MinValueValidator
-from django.db.models import Q, QuerySet
+from django.db.models import Model, Q, QuerySet
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
@@ -22,16 +22,16 @@ from console.fleet.models import Backend
 from console.tenants.access import Principal
 from console.tenants.models import Space
 from console.web.requests import ConsoleRequest
+from skills.models import SkillVersion
 
 __all__ = [
-    "LARGE_OF_BACKENDS",
-    "LARGE_OF_RELEASES",
     "BackendFilter",
     "ChoiceFilter",
     "ListFilter",
     "SearchFilter",
     "SetFilter",
     "SinceFilter",
+    "SkillFilter",
     "SpaceFilter",
     "UntilFilter",
     "WholeNumberFilter",
@@ -39,9 +39,6 @@ __all__ = [
 ]
 
 Rows = QuerySet[Any]
-LARGE_OF_BACKENDS = ("backend__settings", "backend__secrets", "backend__capabilities")
-LARGE_OF_RELEASES = ("release__sizes", "release__packages")
-"""What no list shows of them, and takes long to read or decrypt."""
 _DAYS = [MinValueValidator(date(1970, 1, 1)), MaxValueValidator(date(9000, 1, 1))]
 
 
@@ -179,6 +176,23 @@ class BackendFilter(django_filters.ModelChoiceFilter):
             empty_label=_("Any backend"),
             **extra,
         )
+
+
+class SkillFilter(django_filters.CharFilter):
+    """Rows with a skill of such a name. `items` is the model of their skills, `row_key` their key to the row."""
+
+    def __init__(self, items: type[Model], row_key: str) -> None:
+        super().__init__(label=_("Skill"), max_length=64)
+        self.items = items
+        self.row_key = row_key
+
+    def filter(self, qs: Rows, value: str) -> Rows:
+        if not value:
+            return qs
+        # From the few versions of that name to the rows, not from each row to its skills.
+        versions = SkillVersion.objects.filter(skill__name__icontains=value)
+        having = self.items._default_manager.filter(version__in=versions)
+        return qs.filter(pk__in=having.values(self.row_key))
 
 
 def backends_of(principal: Principal) -> QuerySet[Backend]:

@@ -25,8 +25,6 @@ __all__ = ["SIZES", "Chip", "Heading", "Listing"]
 
 SIZES = (25, 50, 100, 200)
 _USUAL_SIZE = 50
-_OURS = ("sort", "size", "page", "format")
-"""Names in the URL that are no filters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +99,8 @@ class Listing:
     def rows(self) -> Page[Any]:
         paginator = Paginator(self._keys, self.size)
         asked = self._request.GET.get("page", "1")
-        first = list(self._keys[: self.size + 1]) if asked == "1" else []
-        if first and len(first) <= self.size:
+        first = list(self._keys[: self.size + 1]) if asked == "1" else None
+        if first is not None and len(first) <= self.size:
             # That is all: counting would look through the whole table once more.
             paginator.count = len(first)
         found = paginator.get_page(asked)
@@ -111,7 +109,8 @@ class Listing:
                 _("There is no page “%(page)s”; this is page %(number)d.")
                 % {"page": asked[:20], "number": found.number}
             )
-        found.object_list = self._fetched(first[: self.size] or list(found.object_list))
+        keys = list(found.object_list) if first is None else first[: self.size]
+        found.object_list = self._fetched(keys)
         return found
 
     @property

@@ -18,7 +18,7 @@ from console.web.lists import (
     SinceFilter,
     UntilFilter,
 )
-from console.web.lists.filters import LARGE_OF_BACKENDS
+from console.web.lists.rows import LARGE_OF_BACKENDS
 from console.web.requests import ConsoleRequest
 
 __all__ = ["RECONCILE", "reports"]

@@ -23,12 +23,12 @@ from console.web.lists import (
     Owner,
     SearchFilter,
     SinceFilter,
+    SkillFilter,
     SpaceFilter,
     UntilFilter,
     others,
 )
-from console.web.lists.filters import LARGE_OF_BACKENDS
-from console.web.lists.skills import SkillFilter, skill_names, skills_in_brief
+from console.web.lists.rows import LARGE_OF_BACKENDS, skill_names, skills_in_brief
 from console.web.requests import ConsoleRequest
 from skills import services
 from skills.models import Release, ReleaseSkill, ReleaseState

@@ -31,7 +31,7 @@ from console.web.lists import (
     WholeNumberFilter,
     others,
 )
-from console.web.lists.filters import LARGE_OF_BACKENDS, LARGE_OF_RELEASES
+from console.web.lists.rows import LARGE_OF_BACKENDS, LARGE_OF_RELEASES
 from console.web.requests import ConsoleRequest
 from sandboxes.errors import Conflict
 

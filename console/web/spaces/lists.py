@@ -20,7 +20,7 @@ from console.web.lists import (
     ListPage,
     SearchFilter,
 )
-from console.web.lists.filters import LARGE_OF_BACKENDS
+from console.web.lists.rows import LARGE_OF_BACKENDS
 from console.web.requests import ConsoleRequest
 from skills.models import ReleaseSkill, ReleaseState
 

@@ -234,6 +234,7 @@ def test_a_row_that_may_not_be_acted_on_is_refused_with_the_reason(
     ((outcome, reason),) = outcomes(run).values()
     assert outcome == "refused"
     assert "You may not do this here" in reason
+    assert AuditEntry.objects.get(request_id=run.pk).outcome == "denied"
     assert destroyed == []
 
 
