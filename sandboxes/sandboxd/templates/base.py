@@ -91,8 +91,10 @@ def bootstrap(
     with tempfile.TemporaryDirectory(prefix=".settings-", dir=target.parent) as staging:
         _stage(settings, Path(staging))
         command = [
-            # It ends with whoever builds, however that ends.
-            *("setpriv", "--pdeathsig=TERM", "--", program),
+            # It ends with whoever builds, however that ends, and what it has mounted ends with it:
+            # left on the host, whoever deletes the folder would delete through it.
+            *("setpriv", "--pdeathsig=TERM", "--"),
+            *("unshare", "--mount", "--propagation=private", "--", program),
             "--mode=root",
             "--variant=minbase",
             "--format=directory",
