@@ -8,9 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
 from tests.e2e import steps
+from tests.e2e.product import Product
 
 pytestmark = [pytest.mark.browser, pytest.mark.sandbox, pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -119,3 +120,29 @@ def test_two_owners_edit_at_once_and_nothing_is_lost(
     expect(page.get_by_text("nothing is saved yet")).to_be_visible()
     save(page)
     save_preset(page, "Open")
+
+
+def test_all_of_it_works_without_scripts(product: Product, browser: Browser) -> None:
+    context = browser.new_context(base_url=product.url, java_script_enabled=False)
+    page = context.new_page()
+    steps.sign_in(page, *product.login)
+    steps.open_space(page, SPACE, "Network")
+
+    page.get_by_role("button", name="Closed", exact=True).click()
+    page.get_by_label("Allow, entry 1").fill("nodots")
+    page.get_by_label("Allow, entry 1").press("Enter")
+    expect(page.get_by_text("is no full domain name")).to_be_visible()
+    page.get_by_label("Allow, entry 1").fill("a.example.com b.example.com")
+    page.get_by_role("button", name="Allow: Add a row").click()
+    page.get_by_label("Allow, entry 3").fill("c.example.com")
+    page.get_by_role("button", name="Remove b.example.com").click()
+    changes(page, "allow c.example.com")
+    page.get_by_label("Deny, entry 1").fill("203.0.113.0/24")
+    page.get_by_role("button", name="Review the changes").last.click()
+    changes(page, "deny 203.0.113.0/24")
+    save(page)
+
+    judge(page, "http://203.0.113.9/", "denied")
+    expect(page.get_by_text("the deny entry 203.0.113.0/24")).to_be_visible()
+    save_preset(page, "Open")
+    context.close()
