@@ -17,6 +17,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import httpx
+
 from sandboxes.sandboxd.templates.commands import default_templates_dir
 
 __all__ = ["Product", "start"]
@@ -71,7 +73,7 @@ class Product:
 
 @contextmanager
 def start() -> Iterator[Product]:
-    """Run it until the block is left. Its sandboxes live on: tests destroy theirs."""
+    """Run it until the block is left. Then its sandboxes end too, however the tests ended."""
     # Not under pytest's tmp_path: the service account has to reach it.
     data = Path(tempfile.mkdtemp(prefix="skillyard-e2e-", dir="/var/tmp"))
     data.chmod(0o755)
@@ -98,10 +100,21 @@ def start() -> Iterator[Product]:
     try:
         yield Product(process, data, output, _wait_for_url(process, output))
     finally:
+        _end_sandboxes(data / "run" / "sandboxd.sock")
         if process.poll() is None:
             process.terminate()
             process.wait(STOP_TIMEOUT_S)
         shutil.rmtree(data, ignore_errors=True)
+
+
+def _end_sandboxes(socket_path: Path) -> None:
+    """They outlive sandboxd, and with them their mounts and networks."""
+    transport = httpx.HTTPTransport(uds=str(socket_path))
+    with httpx.Client(transport=transport, base_url="http://sandboxd", timeout=30) as client:
+        with suppress(httpx.TransportError):
+            while found := client.get("/v2/sandboxes?state=running,paused").json():
+                for sandbox in found:
+                    client.delete(f"/sandboxes/{sandbox['sandboxID']}").raise_for_status()
 
 
 def _wait_for_url(process: subprocess.Popen[bytes], output: Path) -> str:
