@@ -14,9 +14,9 @@ from sandboxes.capabilities import Capabilities
 from sandboxes.network import NetworkPolicy
 from sandboxes.network_advice import limits
 
-__all__ = ["Promised", "enforcement", "unenforceable"]
+__all__ = ["PROMISES", "Promised", "enforcement", "unenforceable"]
 
-_PROMISES: dict[str, Promise | str] = {
+PROMISES: dict[str, Promise | str] = {
     "outbound_switch": gettext_lazy("closes outbound traffic"),
     "outbound_cidr_lists": gettext_lazy("enforces lists of addresses"),
     "outbound_domain_lists": gettext_lazy("enforces lists of domains"),
@@ -46,7 +46,7 @@ def enforcement(capabilities: Mapping[str, Any]) -> list[Promised]:
             capabilities.get(name) is True,
             _(notes[name]) if notes.get(name) else "",
         )
-        for name, what in _PROMISES.items()
+        for name, what in PROMISES.items()
     ]
 
 

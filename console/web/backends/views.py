@@ -16,6 +16,7 @@ from console.fleet.models import Backend, FormerAccount, SessionState
 from console.fleet.services import check_backend
 from console.fleet.verification import default_template
 from console.tenants.access import Action
+from console.web.backends.abilities import abilities
 from console.web.requests import ConsoleRequest, page
 from sandboxes import registry
 from skills.models import Release
@@ -35,18 +36,13 @@ def backend_of(request: ConsoleRequest, backend_id: str) -> Backend:
 def backend(request: ConsoleRequest, backend_id: str) -> HttpResponse:
     row = backend_of(request, backend_id)
     labels = {field.name: field.label for field in fields_of(row.provider)}
-    notes = row.capabilities.get("notes", {})
     return page(
         request,
         "backends/backend.html",
         {
             "backend": row,
             "label": registry.provider(row.provider).label,
-            "capabilities": [
-                (name.replace("_", " "), value, notes.get(name, ""))
-                for name, value in row.capabilities.items()
-                if isinstance(value, bool)
-            ],
+            "abilities": abilities(row.capabilities),
             "settings": [(labels[name], value) for name, value in masked(row).items() if value],
             "silent": silent_releases(row),
             "former": _former(row),

@@ -53,8 +53,12 @@ CAPABILITIES = replace(
     template_builds=True,
     private_ranges_closed=True,
     notes={
-        "private_ranges_closed": "Unless a policy allows an address in them; 100.64.0.0/10 stays open.",
-        "template_builds": "A template is made at the cluster, from an image; one that is there can be rebuilt.",
+        "private_ranges_closed": _(
+            "Unless a policy allows an address in them; 100.64.0.0/10 stays open."
+        ),
+        "template_builds": _(
+            "A template is made at the cluster, from an image; one that is there can be rebuilt."
+        ),
         "network_update": _(
             "Outbound can be changed while a sandbox runs; inbound is fixed at create."
         ),

@@ -58,8 +58,10 @@ E2B_CAPABILITIES = Capabilities(
     terminal=True,
     resource_limits=True,
     notes={
-        "private_ranges_closed": "The protocol promises nothing of it; the verification says what was seen.",
-        "template_builds": "Templates are built with E2B's command line or SDK.",
+        "private_ranges_closed": _(
+            "The protocol promises nothing of it; the verification says what was seen."
+        ),
+        "template_builds": _("Templates are built with E2B's command line or SDK."),
         "network_update": _(
             "The inbound switch of a running sandbox cannot be changed; outbound can."
         ),

@@ -50,6 +50,7 @@ from sandboxes.sandboxd.engines.runc.commands import host_errors
 from sandboxes.sandboxd.engines.runc.records import Phase
 from sandboxes.sandboxd.engines.runc.waiting import outcome
 from sandboxes.sandboxd.templates import TemplateStore
+from sandboxes.words import gettext_noop as _
 
 __all__ = ["DockerEngine"]
 
@@ -178,9 +179,11 @@ class DockerEngine(Engine):
     def _describe(self) -> Capabilities:
         capabilities = self._reach.capabilities()
         notes = {
-            "snapshot_keeps_processes": "A snapshot holds files; processes start anew.",
-            "pause": "Docker keeps a paused container in memory for good; an unused sandbox is "
-            "ended, and rebuilt at its next use.",
+            "snapshot_keeps_processes": _("A snapshot holds files; processes start anew."),
+            "pause": _(
+                "Docker keeps a paused container in memory for good; an unused sandbox is ended, and "
+                "rebuilt at its next use."
+            ),
         }
         return dataclasses.replace(capabilities, notes={**notes, **capabilities.notes})
 

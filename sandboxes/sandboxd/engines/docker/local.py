@@ -38,6 +38,7 @@ from sandboxes.sandboxd.engines.runc.records import Phase, SandboxRecord, boot_i
 from sandboxes.sandboxd.engines.runc.spawner.kernel import new_session_keyring
 from sandboxes.sandboxd.engines.runc.spawning import SpawnerClient
 from sandboxes.sandboxd.engines.runc.usage import measure
+from sandboxes.words import gettext_noop as _
 
 __all__ = ["LocalReach", "cgroup_parent"]
 
@@ -55,7 +56,7 @@ def cgroup_parent(key: str) -> str:
     return f"skillyard-{key}"
 
 
-_UNMAPPED = (
+_UNMAPPED = _(
     "Root in a sandbox is the host's root without its powers, and shares its number of file watches; "
     "set userns-remap in Docker's daemon.json."
 )

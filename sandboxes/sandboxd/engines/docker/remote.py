@@ -74,7 +74,7 @@ class RemoteReach(Reach):
                 "private_ranges_closed": _OPEN_RANGES,
                 "outbound_cidr_lists": _NO_LISTS,
                 "outbound_domain_lists": _NO_LISTS,
-                "files": "Files at a remote Docker have no metadata and can't be watched.",
+                "files": _("Files at a remote Docker have no metadata and can't be watched."),
             },
         )
 

@@ -59,6 +59,7 @@ from sandboxes.sandboxd.engines.runc.trash import Trash
 from sandboxes.sandboxd.engines.runc.usage import measure
 from sandboxes.sandboxd.engines.runc.waiting import outcome
 from sandboxes.sandboxd.templates import Template, TemplateStore
+from sandboxes.words import gettext_noop as _
 
 __all__ = ["RuncEngine"]
 
@@ -67,10 +68,13 @@ _T = TypeVar("_T")
 
 _RUN_DIR = Path("/run/skillyard")
 _WITHOUT_ROOT = {
-    "resource_limits": "Only root can limit memory, processes and CPU of a sandbox; run sandboxd as "
-    "root for that.",
-    "pause": "A paused sandbox keeps its memory until this host restarts or the account's processes "
-    "are ended. Its processes are stopped by a signal, which those that watch others can notice.",
+    "resource_limits": _(
+        "Only root can limit memory, processes and CPU of a sandbox; run sandboxd as root for that."
+    ),
+    "pause": _(
+        "A paused sandbox keeps its memory until this host restarts or the account's processes are "
+        "ended. Its processes are stopped by a signal, which those that watch others can notice."
+    ),
 }
 _CONCURRENT_CHANGES = 4
 """More creates or destroys at once only wait for each other in the kernel."""
@@ -197,8 +201,8 @@ class RuncEngine(Engine):
             resource_limits=self._holder is None,
             notes=self._network.notes()
             | {
-                "snapshot_keeps_processes": "A snapshot holds files; processes start anew.",
-                "pause": "A paused sandbox keeps its memory until this host restarts.",
+                "snapshot_keeps_processes": _("A snapshot holds files; processes start anew."),
+                "pause": _("A paused sandbox keeps its memory until this host restarts."),
             }
             | ({} if self._holder is None else _WITHOUT_ROOT),
         )
