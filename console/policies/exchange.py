@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from typing import Any
 
 from django.utils.translation import gettext as _
@@ -19,13 +20,7 @@ _LISTS = ("allow", "deny")
 
 
 def dump(policy: NetworkPolicy) -> str:
-    body = {
-        "outbound": policy.outbound,
-        "inbound": policy.inbound,
-        "allow": policy.allow,
-        "deny": policy.deny,
-    }
-    return json.dumps(body, indent=2) + "\n"
+    return json.dumps(asdict(policy), indent=2) + "\n"
 
 
 def load(text: str | bytes) -> Draft:

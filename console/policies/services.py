@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 from django.db import transaction
 
 from console.audit.services import Actor, record
@@ -55,8 +57,8 @@ def save_policy(
         tenant_id=space.tenant_id,
         space_id=space.pk,
         details={
-            "before": last and _as_dict(last.policy()),
-            "after": _as_dict(policy),
+            "before": last and asdict(last.policy()),
+            "after": asdict(policy),
             "reason": reason,
         },
     )
@@ -65,12 +67,3 @@ def save_policy(
 
 def create_first_policy(*, space: Space, actor: Actor) -> NetworkPolicyRevision:
     return save_policy(space=space, policy=OPEN, actor=actor, reason="default of a new space")
-
-
-def _as_dict(policy: NetworkPolicy) -> dict[str, object]:
-    return {
-        "outbound": policy.outbound,
-        "inbound": policy.inbound,
-        "allow": list(policy.allow),
-        "deny": list(policy.deny),
-    }

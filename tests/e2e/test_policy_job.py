@@ -100,6 +100,7 @@ def test_two_owners_edit_at_once_and_nothing_is_lost(
     last.fill("mirror.example.com")
     expect(page.get_by_text(re.compile(r"saved revision \d+"))).to_be_visible()
     page.get_by_role("button", name="Put my changes on top of theirs").click()
+    expect(page.locator("#preview")).to_be_focused()
     changes(page, "allow mirror.example.com")
     save(page)
     entries = page.get_by_label(re.compile(r"Allow, entry \d+"))

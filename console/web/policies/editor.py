@@ -43,7 +43,7 @@ class Form:
     """The revision that is being edited."""
     reason: str = ""
     focus: str = ""
-    """The row that the next key goes to, as `allow:3`."""
+    """Where the next key goes: a row, as `allow:3`, or `preview`."""
 
     @classmethod
     def of(cls, draft: Draft, *, number: int, reason: str = "") -> Form:

@@ -110,6 +110,7 @@ def _next_form(
             base=Draft.of(base.policy()), theirs=Draft.of(present.policy()), mine=form.draft()
         )
         form = Form.of(merged, number=present.number, reason=form.reason)
+        form.focus = "preview"
     form.spread()
     return form
 
