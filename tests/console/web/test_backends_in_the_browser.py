@@ -15,6 +15,7 @@ from console.audit.models import AuditEntry
 from console.fleet import tasks
 from console.fleet.models import Backend, Verification, VerificationState
 from console.tenants.models import Space
+from sandboxes.errors import Unavailable
 from sandboxes.network import CLOSED
 from sandboxes.registry import PROVIDERS, Provider
 from sandboxes.testing.simulated import SimulatedProvider
@@ -22,6 +23,9 @@ from sandboxes.types import CreateRequest, TimeoutPolicy
 from skills.models import Release, ReleaseState
 from tests.console.cast import World
 from tests.console.fleet import memory_backend
+from tests.console.fleet.conftest import redis, redis_server
+
+__all__ = ["redis", "redis_server"]
 
 SECRET = "s3cret-key-never-shown"
 
@@ -150,9 +154,8 @@ def test_pointing_elsewhere_shows_what_falls_silent_then_offers_a_rebuild(
 
 
 def test_an_account_that_cannot_be_asked_needs_a_tick(
-    admin: Client, memory: Backend, monkeypatch: pytest.MonkeyPatch
+    admin: Client, memory: Backend, redis: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from sandboxes.errors import Unavailable
 
     async def dead(settings: object) -> None:
         raise Unavailable("It is down.")
