@@ -42,5 +42,15 @@ source.addEventListener("end", () => {
   status.textContent = view.dataset.ended;
   document.body.dispatchEvent(new CustomEvent("build-ended"));
 });
-source.addEventListener("error", () => (status.textContent = view.dataset.lost));
-source.addEventListener("open", () => (status.textContent = view.dataset.live));
+// The server breaks off every minute; only what stays away is lost.
+let away;
+source.addEventListener("error", () => {
+  const say = () => (status.textContent = view.dataset.lost);
+  if (source.readyState === EventSource.CLOSED) say();
+  else away ??= setTimeout(say, 3000);
+});
+source.addEventListener("open", () => {
+  clearTimeout(away);
+  away = undefined;
+  status.textContent = view.dataset.live;
+});

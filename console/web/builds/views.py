@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -20,6 +22,9 @@ from console.web.requests import ConsoleRequest, page
 from skills import services
 from skills.follow import follow
 from skills.models import Build, BuildStep, Skill, SkillVersion
+
+ASKED_EVERY_S = 60.0
+_ASK_AGAIN_MS = 200
 
 
 def _build(request: ConsoleRequest, build_id: str, action: Action = Action.VIEW) -> Build:
@@ -153,13 +158,19 @@ async def log_events(request: ConsoleRequest, build_id: str) -> StreamingHttpRes
 
 
 async def _events(build_id: str, after: int) -> AsyncIterator[str]:
-    """Whole lines as they are stored, then `end`. A comment keeps idle connections open."""
-    async for line in follow(build_id, after=after):
-        if line is None:
-            yield ": still here\n\n"
-            continue
-        data = json.dumps({"stream": line.stream, "step": line.step, "text": line.text})
-        yield f"id: {line.pk}\nevent: line\ndata: {data}\n\n"
+    """Whole lines as they are stored, then `end`. A comment keeps idle connections open. After a minute
+    it breaks off and the browser asks again, so that nobody reads on whose sign-in or right has ended."""
+    began = time.monotonic()
+    yield f"retry: {_ASK_AGAIN_MS}\n\n"
+    async with aclosing(follow(build_id, after=after)) as lines:
+        async for line in lines:
+            if line is None:
+                yield ": still here\n\n"
+            else:
+                data = json.dumps({"stream": line.stream, "step": line.step, "text": line.text})
+                yield f"id: {line.pk}\nevent: line\ndata: {data}\n\n"
+            if time.monotonic() - began > ASKED_EVERY_S:
+                return
     yield "event: end\ndata: {}\n\n"
 
 
