@@ -158,7 +158,9 @@ class Listing:
 
     @property
     def sizes(self) -> list[tuple[int, str]]:
-        """Each page size with its URL; that of the present one is empty."""
+        """Each page size with its URL; that of the present one is empty. None where any would show all."""
+        if self.count <= SIZES[0]:
+            return []
         return [
             (size, "" if size == self.size else self._url(size=str(size), page=""))
             for size in SIZES
