@@ -20,6 +20,7 @@ PROMISES: dict[str, Promise | str] = {
     "outbound_switch": gettext_lazy("closes outbound traffic"),
     "outbound_cidr_lists": gettext_lazy("enforces lists of addresses"),
     "outbound_domain_lists": gettext_lazy("enforces lists of domains"),
+    "private_ranges_closed": gettext_lazy("keeps sandboxes out of private networks"),
     "inbound_switch": gettext_lazy("opens and closes inbound traffic"),
     "inbound_token": gettext_lazy("asks for the session's token while inbound is closed"),
     "network_update": gettext_lazy("changes running sandboxes in place"),

@@ -21,7 +21,6 @@ _WORDS: dict[str, Promise | str] = {
     "template_builds": gettext_lazy("builds base templates from here"),
     "pause": gettext_lazy("pauses a sandbox with its memory"),
     "idle_timeout": gettext_lazy("ends or pauses a sandbox that nobody uses"),
-    "private_ranges_closed": gettext_lazy("keeps sandboxes out of private networks"),
     "terminal": gettext_lazy("opens terminals"),
     "resource_limits": gettext_lazy("limits memory, processes and CPU of each sandbox"),
     **PROMISES,
