@@ -8,14 +8,16 @@ import os
 import re
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any, TypeVar
 
 import pytest
 from playwright.sync_api import Page, expect
 
 from sandboxes import registry
+from sandboxes.client import SandboxClient
 from sandboxes.network import CLOSED
 from sandboxes.sessions import TAG_SESSION
 from sandboxes.types import CreateRequest, ListFilter, TimeoutPolicy
@@ -24,6 +26,7 @@ from tests.e2e.product import ORPHAN_GRACE_S, Product
 
 pytestmark = [pytest.mark.browser, pytest.mark.sandbox, pytest.mark.slow, pytest.mark.timeout(600)]
 
+T = TypeVar("T")
 SPACE = "First space"
 NOBODY = "nobody"
 PASSWORD = "a-long-enough-pass-phrase"
@@ -39,37 +42,43 @@ def operator(request: pytest.FixtureRequest, admin: Page, signed_in: Callable[..
     return signed_in(name, PASSWORD)
 
 
-def make_orphan(product: Product) -> str:
-    """A sandbox with the tags of a session, but one that does not exist."""
+def in_sandboxd(product: Product, work: Callable[[SandboxClient], Coroutine[Any, Any, T]]) -> T:
+    """What `work` does with a client of the product's sandboxd."""
 
-    async def make() -> str:
+    async def run() -> T:
         client = await registry.open_client("local", {"socket": str(product.socket)})
         async with client:
-            known = [info async for info in client.list(ListFilter())]
-            tags = next(info.metadata for info in known if TAG_SESSION in info.metadata)
-            made = await client.create(
-                CreateRequest(
-                    template="base",
-                    network=CLOSED,
-                    timeout=TimeoutPolicy(timeout_s=600),
-                    metadata={**tags, TAG_SESSION: NOBODY},
-                )
-            )
-            return made.id
+            return await work(client)
 
     # The browser's own loop counts as this thread's running one.
     with ThreadPoolExecutor(1) as thread:
-        return thread.submit(asyncio.run, make()).result()
+        return thread.submit(asyncio.run, run()).result()
+
+
+def make_orphan(product: Product) -> str:
+    """A sandbox with the tags of a session, but one that does not exist."""
+
+    async def make(client: SandboxClient) -> str:
+        known = [info async for info in client.list(ListFilter())]
+        tags = next(info.metadata for info in known if TAG_SESSION in info.metadata)
+        made = await client.create(
+            CreateRequest(
+                template="base",
+                network=CLOSED,
+                timeout=TimeoutPolicy(timeout_s=600),
+                metadata={**tags, TAG_SESSION: NOBODY},
+            )
+        )
+        return made.id
+
+    return in_sandboxd(product, make)
 
 
 def exists(product: Product, sandbox_id: str) -> bool:
-    async def look() -> bool:
-        client = await registry.open_client("local", {"socket": str(product.socket)})
-        async with client:
-            return sandbox_id in [info.id async for info in client.list(ListFilter())]
+    async def look(client: SandboxClient) -> bool:
+        return sandbox_id in [info.id async for info in client.list(ListFilter())]
 
-    with ThreadPoolExecutor(1) as thread:
-        return thread.submit(asyncio.run, look()).result()
+    return in_sandboxd(product, look)
 
 
 def dry_run(page: Page) -> None:
