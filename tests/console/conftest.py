@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from django.utils import timezone, translation
 
 from tests.console.cast import World, make_world
+
+
+@pytest.fixture(autouse=True)
+def the_usual_language_and_zone() -> Iterator[None]:
+    """A request leaves its own active, for the next request to replace."""
+    yield
+    translation.deactivate()
+    timezone.deactivate()
 
 
 @pytest.fixture

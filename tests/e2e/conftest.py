@@ -26,7 +26,7 @@ CHROMIUM_FLAGS = [
 ]
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def product() -> Iterator[products.Product]:
     if reason := daemon.why_not():
         pytest.skip(reason)
@@ -34,10 +34,10 @@ def product() -> Iterator[products.Product]:
         yield running
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """Ends with this folder's tests: while it lives its event loop counts as the thread's running
-    one, and no asynchronous test could start another."""
+    """Ends with its module: while it lives, its event loop counts as the thread's running one, and no
+    asynchronous test could start another."""
     program = shutil.which("chromium") or shutil.which("google-chrome")
     if program is None:
         pytest.skip("needs a browser; install chromium")

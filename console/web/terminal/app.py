@@ -78,11 +78,11 @@ class TerminalApp:
             await refuse(_refusal(text, 429), scope, receive, send)
             return
         self._lines[who.user_id] += 1
-        translation.activate(language_of(connection))
         try:
-            socket = WebSocket(scope, receive, send)
-            await socket.accept()
-            await _Visit(socket, connection, who).run()
+            with translation.override(language_of(connection)):
+                socket = WebSocket(scope, receive, send)
+                await socket.accept()
+                await _Visit(socket, connection, who).run()
         finally:
             self._lines[who.user_id] -= 1
 

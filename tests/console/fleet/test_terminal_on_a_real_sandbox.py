@@ -160,7 +160,8 @@ async def test_it_is_the_user_s_shell_in_the_workspace(real_space: Space) -> Non
         page.wish(size=[100, 40])
         page.type("echo 你好-$(stty size)\r")
         await page.until_shown("你好-40 100")
-        page.type("echo now-$((1 + 1)); sleep 300\r")
+        # One process from its first word on: between two the shell itself would take the key.
+        page.type("sh -c 'echo now-$((1 + 1)); exec sleep 300'\r")
         await page.until_shown("now-2")
         page.type("\x03")
         await page.until_shown("^C")
