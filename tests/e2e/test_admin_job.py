@@ -26,7 +26,9 @@ def test_a_backend_is_added_checked_verified_and_removed(admin: Page) -> None:
 
     page.get_by_role("button", name="Check it now").click()
     expect(page.get_by_text("The backend answers.")).to_be_visible()
-    expect(page.get_by_role("row", name=re.compile("enforces lists of domains yes"))).to_be_visible()
+    expect(
+        page.get_by_role("row", name=re.compile("enforces lists of domains yes"))
+    ).to_be_visible()
 
     page.get_by_role("button", name="Try the eight points").click()
     expect(page.get_by_role("heading", name="Verification")).to_be_visible()

@@ -195,7 +195,8 @@ async def test_default_signal_actions(shell: Shell) -> None:
         "yes | head -n 1; echo ${PIPESTATUS[0]}; grep -E 'SigIgn|SigBlk' /proc/self/status"
     )
     assert done.stdout.splitlines()[:2] == ["y", str(128 + 13)]
-    assert all(line.split()[1].strip("0") == "" for line in done.stdout.splitlines()[2:])
+    for line in done.stdout.splitlines()[2:]:
+        assert line.split()[1].strip("0") == "", line
 
 
 async def test_no_descriptor_of_the_host_is_inherited(shell: Shell) -> None:

@@ -41,6 +41,8 @@ _CAPABILITY_VERSION_3 = 0x20080522
 _KEYCTL_JOIN_SESSION_KEYRING = 1
 _SYS_KEYCTL = {"x86_64": 250, "aarch64": 219}
 _SYS_CAPSET = {"x86_64": 126, "aarch64": 91}
+_SYS_RT_SIGACTION = {"x86_64": 13, "aarch64": 134}
+_SIGSET_BYTES = 8
 
 # Read at start: once inside a sandbox, nothing of the host is to be looked up any more.
 with open("/proc/sys/kernel/cap_last_cap", "rb") as _file:
@@ -60,6 +62,16 @@ def _check(result: int, what: str) -> int:
 
 def _prctl(option: int, value: int, what: str) -> None:
     _check(_libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0), what)
+
+
+def default_signals() -> None:
+    """Every signal to its default action, also those that glibc keeps for itself and Python can't name:
+    whoever started us may have ignored them, as `make` does, and commands would inherit that."""
+    number_of_call = _SYS_RT_SIGACTION[os.uname().machine]
+    default = bytes(32)  # struct kernel_sigaction: SIG_DFL, no flags, no restorer, nothing blocked
+    for number in set(range(1, signal.NSIG)) - {signal.SIGKILL, signal.SIGSTOP}:
+        result = _libc.syscall(number_of_call, number, default, None, _SIGSET_BYTES)
+        _check(result, "rt_sigaction")
 
 
 def clone(flags: int, cgroup_fd: int | None = None) -> int:

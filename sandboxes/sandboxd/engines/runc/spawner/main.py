@@ -231,8 +231,7 @@ def main() -> None:
     kernel.forbid_inspection()
     kernel.new_session_keyring()
     os.setsid()
-    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
-        signal.signal(number, signal.SIG_DFL)
+    kernel.default_signals()
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     # A collection would write to every page that the children share with us.
     gc.disable()
