@@ -63,6 +63,8 @@ class Spawner:
         self._confinement: entry.Confinement | None = None
         self._devnull = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
         self._by_first: dict[int, Birth] = {}
+        self._births: dict[int, Birth] = {}
+        """By spawn id, those whose channel is open: not everything that they say was heard."""
         self._running: dict[int, int] = {}
         """Host pid to spawn id, of those whose exit somebody waits for."""
         self._unclaimed: dict[int, int] = {}
@@ -137,7 +139,7 @@ class Spawner:
         theirs.close()
         ours.setblocking(False)
         birth = Birth(request["id"], ours, child)
-        self._by_first[child] = birth
+        self._by_first[child] = self._births[birth.id] = birth
         self._selector.register(ours, selectors.EVENT_READ, birth)
 
     def _hear(self, birth: Birth) -> bool:
@@ -184,6 +186,7 @@ class Spawner:
             return
         self._selector.unregister(birth.channel)
         birth.channel.close()
+        del self._births[birth.id]
         self._fail(birth, *_DIED_EARLY)
 
     def _signal(self, spawn_id: int, number: int) -> None:
@@ -209,9 +212,10 @@ class Spawner:
                     self._fail(birth, *_DIED_EARLY)
             elif pid in self._running:
                 self._tell({"exited": self._running.pop(pid), "status": status})
-            else:
+            elif any(birth.pid in (None, pid) for birth in self._births.values()):
+                # Its exit can be seen before its introduction is heard.
                 self._unclaimed[pid] = status
-            if not self._by_first:
+            if not self._births:
                 # Whoever is still unclaimed failed before it was anybody's command.
                 self._unclaimed.clear()
 
