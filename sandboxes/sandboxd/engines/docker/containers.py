@@ -53,6 +53,7 @@ class Containers:
 
     async def with_image(self, record: ContainerRecord) -> ContainerRecord:
         """The record with the image that it starts from. InvalidRequest if there is none."""
+        await self._snapshots.held(snapshot_id=record.image)
         snapshot = self._snapshots.find(record.image)
         if snapshot is not None:
             return dataclasses.replace(

@@ -253,6 +253,7 @@ class DockerEngine(Engine):
             return
         with contextlib.suppress(FileNotFoundError):
             self._save(sandbox, phase=Phase.DESTROYING)
+        await self._snapshots.held(sandbox_id=sandbox_id)
         await self._containers.remove(sandbox.record)
         await self._reach.detach(sandbox_id)
         shutil.rmtree(self._record_path(sandbox_id).parent, ignore_errors=True)

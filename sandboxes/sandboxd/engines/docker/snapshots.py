@@ -1,9 +1,10 @@
 """Snapshots: commits of containers, kept in Docker under our name and out of its prune's reach.
 
-Docker's copy is what sandboxes start from. From the commit on, a container that is never started keeps it
-in use, which `docker image prune --all` respects; `docker system prune --all` removes both, so a copy of our
-own is begun at once in the background (`archive.py`), which Docker finishes whatever is pruned meanwhile, and
-loaded again when Docker's is gone.
+Docker's copy is what sandboxes start from. A container that is never started keeps it in use, which
+`docker image prune --all` respects. It is made at once in the background; until then the sandbox that the
+snapshot is of stays, so that a commit that a prune took can be made again. `docker system prune --all`
+removes both, so a copy of our own is begun next (`archive.py`), which Docker finishes whatever is pruned
+meanwhile, and loaded again when Docker's is gone.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ class SnapshotStore:
         self._key = key
         self._known: dict[str, ImageRecord] = {}
         self._securing: dict[str, asyncio.Task[None]] = {}
+        self._holding: dict[str, asyncio.Task[ImageRecord]] = {}
         self._restoring = asyncio.Lock()
 
     async def start(self, used: Collection[str]) -> None:
@@ -70,6 +72,12 @@ class SnapshotStore:
         for snapshot_id in list(self._securing):
             await self._stop_securing(snapshot_id)
 
+    async def held(self, *, snapshot_id: str = "", sandbox_id: str = "") -> None:
+        """Returns when that snapshot, or every one of that sandbox, is out of an image prune's reach."""
+        for known, holding in list(self._holding.items()):
+            if known == snapshot_id or self._known[known].source_sandbox_id == sandbox_id:
+                await asyncio.wait([holding])
+
     async def settled(self) -> None:
         """Returns when every snapshot made so far has its copy."""
         while self._securing:
@@ -83,17 +91,12 @@ class SnapshotStore:
         return None if record is None or record.deleted else record
 
     async def take(self, container_id: str, record: ImageRecord) -> ImageRecord:
-        """`record` lacks what Docker decides: image_id and size. All or nothing."""
+        """`record` lacks what Docker decides: image_id and size. All or nothing. Its container has to
+        stay until it is `held`."""
         if record.id in self._known:
             raise Conflict(f"There is a snapshot {record.id} already; choose another id.")
-        labels = {
-            HOST_LABEL: self._key,
-            _LABEL: record.id,
-            SANDBOX_LABEL: record.source_sandbox_id,
-            "skillyard.template": record.base_template_id,
-        }
         try:
-            image = await self._commit(container_id, record, labels)
+            image = await self._commit(container_id, record)
             if len(image["RootFS"]["Layers"]) > _MAX_LAYERS:
                 image = await self._flatten(record, image)
             record = dataclasses.replace(
@@ -105,27 +108,38 @@ class SnapshotStore:
                 await asyncio.shield(self._drop(record.id, f"{_REPOSITORY}:{record.id}"))
             raise
         self._known[record.id] = record
-        self._secure_later(record.id)
+        self._secure_later(record.id, source=container_id)
         return record
 
-    async def _commit(
-        self, container_id: str, record: ImageRecord, labels: Mapping[str, str]
-    ) -> Mapping[str, Any]:
-        """A commit that a container holds already. One that a prune took in between is made again: its
-        source is still here."""
+    async def _commit(self, container_id: str, record: ImageRecord) -> Mapping[str, Any]:
+        """One that a prune took at once is made again."""
+        labels = {
+            HOST_LABEL: self._key,
+            _LABEL: record.id,
+            SANDBOX_LABEL: record.source_sandbox_id,
+            "skillyard.template": record.base_template_id,
+        }
         for _ in range(_COMMITS):
             image_id = await self._api.commit(
-                container_id, repository=_REPOSITORY, tag=record.id, config={"Labels": dict(labels)}
+                container_id, repository=_REPOSITORY, tag=record.id, config={"Labels": labels}
             )
-            with contextlib.suppress(NotFound):
-                await self._keep(dataclasses.replace(record, image_id=image_id))
-                image = await self._api.image(image_id)
-                if image is not None:
-                    return image
-        raise Internal(
-            f"Docker lost the image of snapshot {record.id} as soon as it was made; stop what prunes it, "
-            "and make the snapshot again."
-        )
+            if (image := await self._api.image(image_id)) is not None:
+                return image
+        raise _lost(record.id)
+
+    async def _hold(self, record: ImageRecord, source: str | None) -> ImageRecord:
+        """Keep it in use. `source` is the container to make it from again if a prune took it."""
+        for _ in range(_COMMITS):
+            try:
+                await self._keep(record)
+            except NotFound:
+                if source is None:
+                    raise
+            else:
+                return record
+            image = await self._commit(source, record)
+            record = self._change(record.id, image_id=image["Id"])
+        raise _lost(record.id)
 
     async def restore(self, record: ImageRecord) -> None:
         """Bring Docker's copy back from ours. InvalidRequest if there is none."""
@@ -175,16 +189,15 @@ class SnapshotStore:
         await self._api.delete_image(f"{_REPOSITORY}:{snapshot_id}", untag=True)
         return await self._api.delete_image(image)
 
-    async def _secure(self, snapshot_id: str) -> None:
+    async def _secure(self, snapshot_id: str, holding: asyncio.Task[ImageRecord]) -> None:
         """Make it safe from a prune, and from Docker as a whole."""
-        record = self.find(snapshot_id)
-        if record is None:
-            return
         try:
-            await outcome(asyncio.ensure_future(self._keep(record)))
+            record = await outcome(holding)
             await self._archive.save(self._api, record.image_id)
         except (SandboxError, OSError):
-            _log.exception("snapshot %s could not be copied; the next start tries again", record.id)
+            _log.exception(
+                "snapshot %s could not be copied; the next start tries again", snapshot_id
+            )
             return
         if self.find(snapshot_id) is not None:
             self._change(snapshot_id, archived=True)
@@ -208,6 +221,7 @@ class SnapshotStore:
             "config": {"Labels": image["Config"]["Labels"]},
             "history": [{"created": image["Created"], "created_by": f"snapshot {record.id}"}],
         }
+        await self._keep(dataclasses.replace(record, image_id=image["Id"]))
         try:
             with tempfile.TemporaryDirectory(dir=self._root, prefix=".flat-") as work:
                 layer = Path(work, "layer.tar")
@@ -223,10 +237,11 @@ class SnapshotStore:
             raise Internal(f"Docker lost the image of snapshot {record.id}; make it again.")
         return found
 
-    def _change(self, snapshot_id: str, **changes: bool) -> None:
-        record = dataclasses.replace(self._known[snapshot_id], **changes)  # type: ignore[arg-type]
+    def _change(self, snapshot_id: str, **changes: Any) -> ImageRecord:
+        record = dataclasses.replace(self._known[snapshot_id], **changes)
         record.save(self._path(snapshot_id))
         self._known[snapshot_id] = record
+        return record
 
     def _path(self, snapshot_id: str) -> Path:
         return self._root / f"{snapshot_id}.json"
@@ -234,12 +249,30 @@ class SnapshotStore:
     def _keeper(self, snapshot_id: str) -> str:
         return f"skillyard-{self._key}-{snapshot_id}"
 
-    def _secure_later(self, snapshot_id: str) -> None:
-        task = asyncio.create_task(self._secure(snapshot_id))
+    def _secure_later(self, snapshot_id: str, *, source: str | None = None) -> None:
+        holding = asyncio.create_task(
+            self._hold(self._known[snapshot_id], source), name=snapshot_id
+        )
+        self._holding[snapshot_id] = holding
+        holding.add_done_callback(self._is_held)
+        task = asyncio.create_task(self._secure(snapshot_id, holding))
         self._securing[snapshot_id] = task
         task.add_done_callback(lambda _: self._securing.pop(snapshot_id, None))
 
+    def _is_held(self, holding: asyncio.Task[ImageRecord]) -> None:
+        del self._holding[holding.get_name()]
+        if not holding.cancelled():
+            holding.exception()  # retrieved: `_secure` may have been stopped before it could log it
+
     async def _stop_securing(self, snapshot_id: str) -> None:
+        await self.held(snapshot_id=snapshot_id)
         if (task := self._securing.get(snapshot_id)) is not None:
             task.cancel()
             await asyncio.wait([task])
+
+
+def _lost(snapshot_id: str) -> Internal:
+    return Internal(
+        f"Docker lost the image of snapshot {snapshot_id} as soon as it was made; stop what prunes it, "
+        "and make the snapshot again."
+    )

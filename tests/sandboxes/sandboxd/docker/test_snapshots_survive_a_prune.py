@@ -131,6 +131,34 @@ async def test_a_prune_right_after_the_commit_has_it_made_again(
     assert (await (await create(of=snapshot)).run("cat", "/opt/tool")).stdout == "kept\n"
 
 
+async def test_a_prune_right_after_the_answer_has_it_made_again_though_its_sandbox_is_to_go(
+    engine: DockerEngine,
+    create: Create,
+    witness: docker.DockerClient,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pruned, kept = asyncio.Event(), snapshots.SnapshotStore._keep
+
+    async def late(store: Any, record: Any) -> None:
+        await pruned.wait()
+        await kept(store, record)
+
+    monkeypatch.setattr(snapshots.SnapshotStore, "_keep", late)
+    first = await create()
+    await first.sh("echo kept > /opt/tool")
+    snapshot = await snapshot_of(engine, first)
+    going = asyncio.create_task(engine.destroy(first.id))
+    starting = asyncio.create_task(create(of=snapshot))
+    await asyncio.to_thread(prune_images, witness)
+    assert not witness.images.list("skillyard-snapshot")
+    pruned.set()
+    await going
+    assert (await (await starting).run("cat", "/opt/tool")).stdout == "kept\n"
+    await engine.settled()
+    prune_everything(witness)
+    assert (await (await create(of=snapshot)).run("cat", "/opt/tool")).stdout == "kept\n"
+
+
 async def test_a_copy_that_has_begun_is_finished_whatever_is_pruned(
     engine: DockerEngine,
     create: Create,
