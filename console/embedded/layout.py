@@ -84,7 +84,11 @@ class Layout:
         self.logs.mkdir(mode=0o700, exist_ok=True)
         for folder in (self.console, self.redis):
             folder.mkdir(mode=0o700, exist_ok=True)
+            folder.chmod(0o700)
             account.own(folder)
+        # A command of manage.py that root ran before the first start has left them as root's.
+        for database in self.console.glob("skillyard.sqlite3*"):
+            account.own(database)
         for folder in (self.console / "static", self.console / "media"):
             folder.mkdir(mode=0o700, exist_ok=True)
             account.own(folder)

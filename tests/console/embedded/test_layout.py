@@ -49,3 +49,15 @@ def test_sandboxd_socket_is_beside_other_data_or_in_run(
     assert Layout.of(Path("/var/lib/skillyard")).socket == Path("/run/skillyard/sandboxd.sock")
     monkeypatch.setenv("SKILLYARD_SANDBOXD_SOCKET", "/somewhere/s.sock")
     assert Layout.of(tmp_path).socket == Path("/somewhere/s.sock")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has files of two owners")
+def test_what_root_made_before_the_first_start_is_handed_over(tmp_path: Path) -> None:
+    layout = Layout.of(tmp_path / "data")
+    layout.console.mkdir(parents=True, mode=0o755)
+    database = layout.console / "skillyard.sqlite3"
+    database.touch()
+    service = Account(name="service", uid=12345, gid=12345)
+    layout.prepare(service)
+    assert stat.S_IMODE(layout.console.stat().st_mode) == 0o700
+    assert database.stat().st_uid == layout.console.stat().st_uid == service.uid
