@@ -94,19 +94,19 @@ class Launcher:
     def privileged(self, *args: str) -> list[str]:
         return ["setpriv", "--pdeathsig=TERM", "--", sys.executable, *args]
 
-    def unprivileged(self, *args: str) -> list[str]:
-        """`args` follow the Python interpreter."""
+    def unprivileged(self, *args: str, told_by: str = "TERM") -> list[str]:
+        """`args` follow the Python interpreter. `told_by` is the signal of the supervisor's death."""
         python = Path(sys.executable)
         if self._mounted:
             python = self.app / python.relative_to(self.checkout)
-        return self.unprivileged_program(str(python), *args)
+        return self.unprivileged_program(str(python), *args, told_by=told_by)
 
-    def unprivileged_program(self, *command: str) -> list[str]:
+    def unprivileged_program(self, *command: str, told_by: str = "TERM") -> list[str]:
         drop: list[str] = []
         if os.geteuid() == 0:
             drop = [f"--reuid={self.account.uid}", f"--regid={self.account.gid}"]
             drop += ["--clear-groups", "--bounding-set=-all", "--inh-caps=-all"]
-        demoted = ["setpriv", *drop, "--no-new-privs", "--pdeathsig=TERM", "--", *command]
+        demoted = ["setpriv", *drop, "--no-new-privs", f"--pdeathsig={told_by}", "--", *command]
         if not self._mounted:
             return demoted
         script = 'mount --bind "$1" "$2" && cd "$2" && shift 2 && exec "$@"'

@@ -104,7 +104,10 @@ class Product:
         return [self._worker("worker", "control,checks"), self._worker("builder", "builds")]
 
     def _worker(self, name: str, queues: str) -> Child:
-        argv = self.launcher.unprivileged("-m", "celery", "-A", "console", "worker")
+        # Redis dies with the supervisor too, and a worker that is told to end would first wait for it,
+        # for ever. What it leaves is taken up by the sweep.
+        celery = ("-m", "celery", "-A", "console", "worker")
+        argv = self.launcher.unprivileged(*celery, told_by="KILL")
         argv += ["--pool=threads", "--concurrency=4", "--without-gossip", "--without-mingle"]
         argv += ["--loglevel=INFO", f"--hostname={name}@skillyard", f"--queues={queues}"]
         # A running build is taken up again by the next start, so it need not be waited for.
