@@ -8,7 +8,7 @@ from asgiref.sync import sync_to_async
 from django.db.models import QuerySet
 from django.http import HttpResponseBase
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy, ngettext
+from django.utils.translation import gettext_lazy, ngettext_lazy
 
 from console.tenants.access import Action
 from console.web.lists import (
@@ -24,6 +24,7 @@ from console.web.lists import (
     SkillFilter,
     SpaceFilter,
     UntilFilter,
+    maker,
     others,
 )
 from console.web.lists.rows import skill_names, skills_in_brief
@@ -113,7 +114,7 @@ BUILDS = ListPage(
         Column(
             "created_by",
             gettext_lazy("By"),
-            lambda row: row.created_by and row.created_by.get_username(),
+            maker,
             sort="created_by__username",
             nullable=True,
         ),
@@ -131,10 +132,7 @@ BUILDS = ListPage(
             label=gettext_lazy("Cancel"),
             right=Action.OPERATE,
             apply=_cancel,
-            question=lambda count: (
-                ngettext("Cancel %(count)d build?", "Cancel %(count)d builds?", count)
-                % {"count": count}
-            ),
+            question=ngettext_lazy("Cancel %(count)d build?", "Cancel %(count)d builds?", "count"),
             consequences=_if_cancelled,
         ),
         BulkAction(
@@ -142,15 +140,14 @@ BUILDS = ListPage(
             label=gettext_lazy("Try again"),
             right=Action.BUILD,
             apply=_retry,
-            question=lambda count: (
-                ngettext("Try %(count)d build again?", "Try %(count)d builds again?", count)
-                % {"count": count}
+            question=ngettext_lazy(
+                "Try %(count)d build again?", "Try %(count)d builds again?", "count"
             ),
             consequences=_if_retried,
             danger=False,
         ),
     ),
-    owner=lambda row: Owner(tenant_id=row.space.tenant_id, space_id=row.space_id),
+    owner=Owner.by_space,
     label=lambda row: f"{row.space.name}: {row.get_trigger_display()} {row.pk}",
 )
 

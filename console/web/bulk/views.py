@@ -94,7 +94,7 @@ def _confirmation(
         {
             "run": row,
             "action": action,
-            "question": action.question(count),
+            "question": action.question % {"count": count},
             "consequences": action.consequences(chosen),
             "count": count,
             "names": row.items.values_list("label", flat=True)[:10],

@@ -8,7 +8,7 @@ from asgiref.sync import sync_to_async
 from django.db.models import OuterRef, QuerySet, Subquery
 from django.http import HttpResponseBase
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy, ngettext
+from django.utils.translation import gettext_lazy, ngettext, ngettext_lazy
 
 from console.tenants.access import Action
 from console.tenants.models import Space
@@ -23,6 +23,7 @@ from console.web.lists import (
     SearchFilter,
     SinceFilter,
     UntilFilter,
+    maker,
     others,
 )
 from console.web.requests import ConsoleRequest
@@ -118,7 +119,7 @@ CATALOG = ListPage(
         Column("file_count", gettext_lazy("Files"), sort="file_count", falling=True, number=True),
         Column("size_bytes", gettext_lazy("Size"), sort="size_bytes", falling=True, number=True),
         Column("created_at", gettext_lazy("Uploaded"), sort="created_at", falling=True),
-        Column("created_by", value=lambda row: row.created_by and row.created_by.get_username()),
+        Column("created_by", value=maker),
         Column("archived_at", value=lambda row: row.skill.archived_at),
         Column("digest"),
     ),
@@ -129,9 +130,8 @@ CATALOG = ListPage(
             label=gettext_lazy("Archive"),
             right=Action.CATALOG,
             apply=_archive,
-            question=lambda count: (
-                ngettext("Archive %(count)d skill?", "Archive %(count)d skills?", count)
-                % {"count": count}
+            question=ngettext_lazy(
+                "Archive %(count)d skill?", "Archive %(count)d skills?", "count"
             ),
             consequences=_if_archived,
         ),

@@ -9,7 +9,7 @@ from asgiref.sync import sync_to_async
 from django.db.models import Q, QuerySet
 from django.utils import timezone
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy, ngettext
+from django.utils.translation import gettext_lazy, ngettext_lazy
 
 from console.tenants.access import Action, Principal
 from console.tenants.keys import revoke_key
@@ -25,6 +25,7 @@ from console.web.lists import (
     SearchFilter,
     SpaceFilter,
     UntilFilter,
+    maker,
     others,
 )
 
@@ -108,7 +109,7 @@ KEYS = ListPage(
         ),
         Column("tenant", value=lambda row: row.tenant.slug),
         Column("scopes", gettext_lazy("May")),
-        Column("created_by", value=lambda row: row.created_by and row.created_by.get_username()),
+        Column("created_by", value=maker),
         Column("created_at", gettext_lazy("Made"), sort="pk", falling=True),
         Column(
             "last_used_at", gettext_lazy("Used"), sort="last_used_at", falling=True, nullable=True
@@ -123,10 +124,7 @@ KEYS = ListPage(
             label=gettext_lazy("Revoke"),
             right=Action.MANAGE,
             apply=_revoke,
-            question=lambda count: (
-                ngettext("Revoke %(count)d key?", "Revoke %(count)d keys?", count)
-                % {"count": count}
-            ),
+            question=ngettext_lazy("Revoke %(count)d key?", "Revoke %(count)d keys?", "count"),
             consequences=_if_revoked,
             irreversible=True,
         ),

@@ -15,7 +15,7 @@ from console.web.lists.filters import (
     UntilFilter,
     WholeNumberFilter,
 )
-from console.web.lists.page import BulkAction, Column, Job, ListPage, Owner, others
+from console.web.lists.page import BulkAction, Column, Job, ListPage, Owner, maker, others
 
 __all__ = [
     "BackendFilter",
@@ -32,5 +32,6 @@ __all__ = [
     "SpaceFilter",
     "UntilFilter",
     "WholeNumberFilter",
+    "maker",
     "others",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.db.models import QuerySet
 from django.http import HttpResponseBase
@@ -19,7 +19,10 @@ from console.web.lists.filters import ListFilter
 from console.web.lists.listing import Listing
 from console.web.requests import ConsoleRequest, page
 
-__all__ = ["BulkAction", "Column", "Job", "ListPage", "Owner", "others"]
+if TYPE_CHECKING:
+    from django.utils.functional import _StrPromise
+
+__all__ = ["BulkAction", "Column", "Job", "ListPage", "Owner", "maker", "others"]
 
 Text = str | Promise
 
@@ -30,6 +33,15 @@ class Owner:
 
     tenant_id: str
     space_id: str | None = None
+
+    @classmethod
+    def by_space(cls, row: Any) -> Owner:
+        return cls(tenant_id=row.space.tenant_id, space_id=row.space_id)
+
+
+def maker(row: Any) -> str | None:
+    """The name of who made a row; None once that account is gone."""
+    return row.created_by and str(row.created_by.get_username())
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +87,8 @@ class BulkAction:
     apply: Callable[[Job, Any], Awaitable[str]]
     """Idempotent; writes the audit log. Returns a remark, mostly empty. A `SandboxError` refuses the row:
     its sentence is the reason."""
-    question: Callable[[int], str]
-    """“Destroy 12 sessions?”"""
+    question: _StrPromise
+    """“Destroy %(count)d sessions?”"""
     consequences: Callable[[QuerySet[Any]], list[str]]
     """Sentences with what it means for these rows, counted now."""
     danger: bool = True

@@ -9,7 +9,7 @@ from django.db.models import Count, F, Q, QuerySet, Sum
 from django.http import HttpResponseBase
 from django.template.defaultfilters import filesizeformat
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy, ngettext
+from django.utils.translation import gettext_lazy, ngettext_lazy
 
 from console.tenants.access import Action
 from console.web.lists import (
@@ -26,6 +26,7 @@ from console.web.lists import (
     SkillFilter,
     SpaceFilter,
     UntilFilter,
+    maker,
     others,
 )
 from console.web.lists.rows import LARGE_OF_BACKENDS, skill_names, skills_in_brief
@@ -121,7 +122,7 @@ RELEASES = ListPage(
         Column("backend", value=lambda row: row.backend.name),
         Column("snapshot_id"),
         Column("created_at", gettext_lazy("Made"), sort="pk", falling=True),
-        Column("created_by", value=lambda row: row.created_by and row.created_by.get_username()),
+        Column("created_by", value=maker),
         Column("activated_at"),
         Column("superseded_at"),
         Column("deleted_at"),
@@ -135,15 +136,14 @@ RELEASES = ListPage(
             label=gettext_lazy("Delete"),
             right=Action.BUILD,
             apply=_delete,
-            question=lambda count: (
-                ngettext("Delete %(count)d release?", "Delete %(count)d releases?", count)
-                % {"count": count}
+            question=ngettext_lazy(
+                "Delete %(count)d release?", "Delete %(count)d releases?", "count"
             ),
             consequences=_if_deleted,
             irreversible=True,
         ),
     ),
-    owner=lambda row: Owner(tenant_id=row.space.tenant_id, space_id=row.space_id),
+    owner=Owner.by_space,
     label=lambda row: f"{row.space.name}: {row}",
 )
 

@@ -8,7 +8,7 @@ from asgiref.sync import sync_to_async
 from django.db.models import Count, QuerySet
 from django.http import HttpResponseBase
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy, ngettext
+from django.utils.translation import gettext_lazy, ngettext_lazy
 
 from console.audit.services import record
 from console.fleet import renewal
@@ -196,9 +196,8 @@ SESSIONS = ListPage(
             label=gettext_lazy("Pause"),
             right=Action.OPERATE,
             apply=_pause,
-            question=lambda count: (
-                ngettext("Pause %(count)d session?", "Pause %(count)d sessions?", count)
-                % {"count": count}
+            question=ngettext_lazy(
+                "Pause %(count)d session?", "Pause %(count)d sessions?", "count"
             ),
             consequences=_if_paused,
             danger=False,
@@ -208,10 +207,7 @@ SESSIONS = ListPage(
             label=gettext_lazy("Wake"),
             right=Action.RUN,
             apply=_resume,
-            question=lambda count: (
-                ngettext("Wake %(count)d session?", "Wake %(count)d sessions?", count)
-                % {"count": count}
-            ),
+            question=ngettext_lazy("Wake %(count)d session?", "Wake %(count)d sessions?", "count"),
             consequences=_if_resumed,
             danger=False,
         ),
@@ -220,15 +216,14 @@ SESSIONS = ListPage(
             label=gettext_lazy("Destroy"),
             right=Action.RUN,
             apply=_destroy,
-            question=lambda count: (
-                ngettext("Destroy %(count)d session?", "Destroy %(count)d sessions?", count)
-                % {"count": count}
+            question=ngettext_lazy(
+                "Destroy %(count)d session?", "Destroy %(count)d sessions?", "count"
             ),
             consequences=_if_destroyed,
             irreversible=True,
         ),
     ),
-    owner=lambda row: Owner(tenant_id=row.space.tenant_id, space_id=row.space_id),
+    owner=Owner.by_space,
 )
 
 
