@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import AsyncIterable
 from typing import Any
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.shortcuts import render
 from django_htmx.middleware import HtmxDetails
 
@@ -55,4 +56,12 @@ def page(
         request, name, {**(context or {}), "page": {"area": area, "tab": tab}}, status=status
     )
     response.headers["Vary"] = "HX-Request, Cookie, Accept-Language"
+    return response
+
+
+def event_stream(events: AsyncIterable[str]) -> StreamingHttpResponse:
+    """Server-sent events, each whole as it stands on the wire; no proxy is to keep or gather them."""
+    response = StreamingHttpResponse(events, content_type="text/event-stream")
+    response.headers["Cache-Control"] = "no-store"
+    response.headers["X-Accel-Buffering"] = "no"
     return response

@@ -18,7 +18,7 @@ from django.views.decorators.http import require_GET, require_POST
 from django_htmx.http import HttpResponseClientRefresh
 
 from console.tenants.access import Action
-from console.web.requests import ConsoleRequest, page
+from console.web.requests import ConsoleRequest, event_stream, page
 from skills import services
 from skills.follow import follow
 from skills.models import Build, BuildStep, Skill, SkillVersion
@@ -149,12 +149,7 @@ async def log_events(request: ConsoleRequest, build_id: str) -> StreamingHttpRes
     """The log as server-sent events; `Last-Event-ID` resumes after that line."""
     await sync_to_async(_build)(request, build_id)
     last = request.headers.get("Last-Event-ID", "")
-    response = StreamingHttpResponse(
-        _events(build_id, int(last) if last.isdigit() else 0), content_type="text/event-stream"
-    )
-    response.headers["Cache-Control"] = "no-store"
-    response.headers["X-Accel-Buffering"] = "no"
-    return response
+    return event_stream(_events(build_id, int(last) if last.isdigit() else 0))
 
 
 async def _events(build_id: str, after: int) -> AsyncIterator[str]:

@@ -18,7 +18,7 @@ from console.fleet.models import Session
 from console.fleet.sessions import LiveSession
 from console.fleet.workspace import WORKSPACE, command_argv, files_of, script_argv
 from console.tenants.access import Action
-from console.web.requests import ConsoleRequest
+from console.web.requests import ConsoleRequest, event_stream
 from console.web.sessions.common import find, note, opened
 from console.web.sessions.page import Ran, render
 from sandboxes.errors import InvalidRequest, SandboxError
@@ -71,12 +71,7 @@ async def stream(request: ConsoleRequest, pk: str) -> StreamingHttpResponse:
     """Run it and send what it puts out as server-sent events: `start` {command}, `stdout` and `stderr` {text},
     then one `exit` {ok, text} or `problem` {text}. Leaving kills it with all that it started."""
     row = await find(request, pk, Action.RUN)
-    response = StreamingHttpResponse(
-        _events(request, row, _Wish.of(request)), content_type="text/event-stream"
-    )
-    response.headers["Cache-Control"] = "no-store"
-    response.headers["X-Accel-Buffering"] = "no"
-    return response
+    return event_stream(_events(request, row, _Wish.of(request)))
 
 
 async def _events(request: ConsoleRequest, row: Session, wish: _Wish) -> AsyncGenerator[str, None]:
